@@ -38,9 +38,11 @@ __all__ = [
     "findings_from",
     "forget",
     "kernels_hash",
+    "own_records",
     "problems_of",
     "shipped",
     "store",
+    "take_over",
     "today",
     "user_file",
 ]
@@ -268,26 +270,56 @@ def user_file(device: Identity) -> Path:
 def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iterator[Served]:
     """Yield the records that may serve a kernel family and shape class on a device, best first.
 
-    This user's records for this device, driver and kernels come first, then shipped records for
-    this device. Those for devices of the same architecture, vendor and type follow in this order.
-    Records for CPUs serve only CPUs with the same vector extension and runtime. Records that the
-    device cannot run are left out.
+    Those found on this device come first, with its driver before those with another one. Those for
+    devices of the same architecture, vendor and type follow in this order. Of equals, this user's
+    come before those that are shipped. Records for CPUs serve only CPUs with the same vector
+    extension and runtime. Records that the device cannot run are left out.
     """
-    key = family, name
-    for record in _user_records(user_file(device), device).records:
-        if record.key == key and not problems_of(record.choice, limits):
-            yield Served(record, f"{OWN}, {record.date}", True)
-    ranked = []
-    for record in shipped().records:
-        if record.key == key and not problems_of(record.choice, limits):
-            rank = _distance(record.device, device)
-            if rank is not None:
-                ranked.append((rank, record))
-    for (distance, *_), record in sorted(ranked, key=lambda pair: pair[0]):
-        same = record.device == device and record.kernels == kernels_hash(family)
-        relations = ("this device", "this device", "same architecture", "same vendor", "same type")
-        origin = f"{SHIPPED}, {relations[distance]}: {record.device.name}, {record.date}"
-        yield Served(record, origin, same)
+    key, ranked = (family, name), []
+    own = _user_records(user_file(device)).records
+    for number, records in enumerate((own, shipped().records)):
+        for record in records:
+            if record.key == key and not problems_of(record.choice, limits):
+                rank = _distance(record.device, device)
+                if rank is not None:
+                    is_new = record.device != device or record.kernels != kernels_hash(family)
+                    ranked.append(((rank[0], is_new, number, *rank[1:]), record))
+    relations = ("this device", "this device", "same architecture", "same vendor", "same type")
+    for (distance, is_new, number, *_), record in sorted(ranked, key=lambda pair: pair[0]):
+        origin = (OWN, SHIPPED)[number]
+        if number or distance > 1:
+            origin += f", {relations[distance]}: {record.device.name}"
+        elif distance:
+            origin += f", driver {record.device.driver}"
+        yield Served(record, f"{origin}, {record.date}", not is_new)
+
+
+def own_records(device: Identity) -> tuple[Record, ...]:
+    """Return what this user has found on a device, with any driver, or imported for it."""
+    return _user_records(user_file(device)).records
+
+
+def take_over(device: Identity, records: Sequence[Record]) -> list[Record]:
+    """Store records of others for a device, and return them. They are tried before their first use.
+
+    Left out are those of devices that are too different, and those of a family and class for which
+    this user has found one.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; it is then unchanged.
+    """
+    found_here = {record.key for record in own_records(device) if record.device == device}
+    taken: dict[tuple[str, str], Record] = {}
+    near = ((_distance(record.device, device), record) for record in records)
+    ranked = [(rank, record) for rank, record in near if rank is not None]
+    for _, record in sorted(ranked, key=lambda pair: pair[0]):
+        if record.key not in found_here:
+            taken.setdefault(record.key, record)
+    if taken:
+        store(device, *taken.values())
+    return list(taken.values())
 
 
 def store(device: Identity, *new: Record) -> None:
@@ -356,33 +388,21 @@ def _read(path: Path) -> Findings:
 
 @forgettable
 @functools.cache
-def _user_records(path: Path, device: Identity) -> Findings:
-    """Return this user's records for a device, its driver and the present kernels.
-
-    One warning names the records that are not used.
-    """
+def _user_records(path: Path) -> Findings:
+    """Return the records of a user's file. One warning names those that are not used."""
     found = _read(path)
-    problems = list(found.problems)
-    current = []
-    for record in found.records:
-        if record.device != device:
-            problems.append(f"{record.key} was found with driver {record.device.driver}")
-        elif record.kernels != kernels_hash(record.family):
-            problems.append(f"{record.key} was found with other kernels")
-        else:
-            current.append(record)
     if found.unreadable:
         log.warning(
             "%s holds no tuning records that can be read (%s): shipped records and defaults are "
             "used instead; 'python -m clgemm tune' writes it anew",
-            *(path, problems[0]),
+            *(path, found.problems[0]),
         )
-    elif problems:
+    elif problems := found.problems:
         log.warning(
             "%s: %d of its records are not used (%s); 'python -m clgemm tune' finds new ones",
             *(path, len(problems), "; ".join(problems[:3]) + "; ..." * (len(problems) > 3)),
         )
-    return Findings(tuple(current), tuple(problems))
+    return found
 
 
 def _distance(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:

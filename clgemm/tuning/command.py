@@ -187,10 +187,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"draw the search so far, in {PICTURE} if no file is named, instead of tuning",
     )
+    parser.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write this device's records to a file for others, instead of tuning",
+    )
+    parser.add_argument(
+        "--import",
+        type=Path,
+        metavar="FILE",
+        dest="records",
+        help="use such a file: of this device or a similar one; what was found here stays",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
-    """Tune, or draw what tuning did.
+    """Tune, draw what tuning did, or exchange records with others.
 
     Returns
     -------
@@ -202,8 +215,12 @@ def main(args: argparse.Namespace) -> int:
         devices = _distinct(find_devices(args.device) if args.device else get_devices())
         if args.show:
             return _show(devices[0], args.show)
+        if args.export:
+            return _export(devices[0], args.export)
         if problem := folder_problem():
             raise ValueError(f"{problem}: no records could be kept")
+        if args.records:
+            return _import(devices[0], args.records)
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -222,6 +239,28 @@ def _show(device: Device, path: Path) -> int:
         return 1
     print(path)
     return 0
+
+
+def _export(device: Device, path: Path) -> int:
+    records = tuned.own_records(identify(device))
+    if not records:
+        raise ValueError(f"there are no records for {device!r}: 'python -m clgemm tune' finds some")
+    if not written(path, as_json(records)):
+        return 1
+    print(f"{len(records)} records of {device.label} are in {path}")
+    return 0
+
+
+def _import(device: Device, path: Path) -> int:
+    found = tuned.findings_from(path.read_text(encoding="utf-8"))
+    for problem in found.problems:
+        print(f"{path}: {problem}", file=sys.stderr)
+    taken = tuned.take_over(identify(device), found.records)
+    forget_plans()
+    print(f"{len(taken)} of {len(found.records)} records serve {device.label} once they are tried")
+    for record in taken:
+        print(f"  {record.family} {record.shape_class}: {record.device.name}, {record.date}")
+    return int(bool(found.problems) or not taken)
 
 
 def _tune(device: Device, args: argparse.Namespace) -> int:

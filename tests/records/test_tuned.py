@@ -175,9 +175,9 @@ def test_shipped_records_of_other_kernels_are_tried_first(alone):
     assert served() == [(DIRECT, False)]
 
 
-def test_stale_records_are_left_out_with_one_warning(alone, caplog):
-    """Found with another driver, with other kernels, malformed: one warning for the whole file."""
-    tuned.store(GPU, record(), record(name="small", kernels="0" * 16))
+def test_malformed_records_are_left_out_with_one_warning(alone, caplog):
+    """One for the whole file."""
+    tuned.store(GPU, record(), record(name="small"))
     path = tuned.user_file(GPU)
     whole = json.loads(path.read_text())
     whole["records"].append({"family": "direct"})
@@ -185,12 +185,40 @@ def test_stale_records_are_left_out_with_one_warning(alone, caplog):
     tuned.forget()
     with caplog.at_level(logging.WARNING):
         assert served() == [(DIRECT, True)]
-        assert not served(name="small")
+        assert served(name="small") == [(DIRECT, True)]
         assert not served(family="tiled")
     assert len(caplog.records) == 1
-    assert "2 of its records are not used" in caplog.text
+    assert "1 of its records are not used" in caplog.text
     assert "python -m clgemm tune" in caplog.text
-    assert not served(GPU._replace(driver="581"))
+
+
+def test_own_records_outlive_an_update(alone):
+    """Of the driver or the kernels: they are tried again; a shipped one that was tried is first."""
+    tuned.store(GPU, record(), record(name="small", kernels="0" * 16))
+    newer = GPU._replace(driver="581")
+    assert served(newer) == [(DIRECT, False)]
+    assert served(name="small") == [(DIRECT, False)]
+    (found,) = tuned.candidates(newer, LIMITS, "direct", "tiny")
+    assert "driver 580" in found.origin
+    other = replace(DIRECT, work_m=4)
+    alone(record(newer, other))
+    tuned.store(newer, record())
+    assert served(newer) == [(other, True), (DIRECT, False)]
+
+
+def test_records_of_others_are_taken_over_where_there_is_none_of_ones_own(alone):
+    """The nearest device's; those that are too far are left out."""
+    other, own = replace(DIRECT, work_m=4), replace(DIRECT, work_m=1)
+    tuned.store(GPU, record(config=own, name="small"))
+    near = record(GPU._replace(name="A30"), other)
+    theirs = [
+        record(GPU._replace(vendor="AMD", architecture="another"), own),
+        *(near, replace(near, shape_class="small"), record(CPU)),
+    ]
+    assert tuned.take_over(GPU, theirs) == [near]
+    assert served() == [(other, False)]
+    assert served(name="small") == [(own, True)]
+    assert tuned.take_over(GPU, [record(CPU)]) == []
 
 
 def test_what_is_shipped_is_in_order():

@@ -34,7 +34,7 @@ def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     monkeypatch.setattr(Session, "say", say)
     assert main(["tune", "--shapes", "12x12x12", "--budget", "5"]) == 130
     assert pressed
-    stored = tuned._user_records(tuned.user_file(identify(empty)), identify(empty)).records
+    stored = tuned.own_records(identify(empty))
     assert [r.key for r in stored] == [("direct", "tiny")]
     assert "12" in capsys.readouterr().out
 
@@ -85,6 +85,25 @@ def test_show_draws_the_search(empty, tmp_path, capsys):
         trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
     assert main(["tune", "--show", str(tmp_path / "search.png")]) == 0
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_records_go_to_others_and_come_from_them(empty, tmp_path, capsys, monkeypatch):
+    """A file that one command writes and another one reads; what was found here stays."""
+    file = tmp_path / "records.json"
+    assert main(["tune", "--export", str(file)]) == 2
+    assert "there are no records" in capsys.readouterr().err
+    clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03)
+    assert main(["tune", "--export", str(file)]) == 0
+    assert main(["tune", "--import", str(file)]) == 1  # each has one already
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "elsewhere"))
+    tuned.forget()
+    assert main(["tune", "--import", str(file)]) == 0
+    assert "1 of 1 records serve" in capsys.readouterr().out
+    assert tuned.own_records(identify(empty)) == findings_from(file.read_text()).records
+    file.write_text("{}")
+    assert main(["tune", "--import", str(file)]) == 1
+    assert "it is not in format" in capsys.readouterr().err
+    assert main(["tune", "--import", str(tmp_path / "none")]) == 2
 
 
 @pytest.mark.parametrize("arguments", [["--shapes", "12x12"], ["--budget", "0"], ["--device", "?"]])

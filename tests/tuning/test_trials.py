@@ -37,7 +37,7 @@ def test_two_tuners_at_once(empty):
     ]
     assert [process.wait(120) for process in both] == [0, 0]
     tuned.forget()
-    stored = tuned._user_records(tuned.user_file(identify(empty)), identify(empty)).records
+    stored = tuned.own_records(identify(empty))
     assert {r.shape_class for r in stored} == {"tiny", "batched"}
     trials = Trials(identify(empty))
     lines = trials.path.read_text().splitlines()
