@@ -19,6 +19,7 @@ from clgemm.hardware.choice import (
     get_device,
     get_devices,
     reason,
+    verdict_on,
 )
 from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
@@ -37,6 +38,7 @@ from clgemm.side.settings import (
 )
 from clgemm.side.warm import NAMES
 from clgemm.side.worker import missing
+from clgemm.terminal import say
 
 __all__ = ["show_config"]
 
@@ -249,5 +251,7 @@ def main(args: argparse.Namespace) -> int:
     """Print the description; return 1 if no device works."""
     if args.check_again:
         check_again()
+    if unchecked := sum(verdict_on(device) is None for device in present().devices):
+        say(f"Checks {unchecked} devices: some seconds, or two minutes for a device that hangs.")
     show_config()
     return 0 if devices() else 1
