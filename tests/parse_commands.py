@@ -7,6 +7,7 @@ where its arguments are parsed.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import runpy
 import sys
@@ -49,6 +50,8 @@ def problem(words: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser.parse_args = _parse_and_stop  # type: ignore[method-assign, assignment]
+    argparse.ArgumentParser.parse_args = _parse_and_stop
+    whole = functools.partialmethod(argparse.ArgumentParser.__init__, allow_abbrev=False)
+    argparse.ArgumentParser.__init__ = whole  # a page writes options in full
     commands = json.load(sys.stdin)
     print(json.dumps({" ".join(words): said for words in commands if (said := problem(words))}))

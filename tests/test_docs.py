@@ -30,6 +30,7 @@ LINKED = [
     *(*PAGES, ROOT / "CHANGELOG.md", ROOT / "tests" / "foreign" / "README.md"),
     ROOT / "verified" / "README.md",
     *sorted((ROOT / ".github").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
     *sorted(ROOT.glob("clgemm/kernels/**/README.md")),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
