@@ -31,6 +31,15 @@ def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
         assert part in text
 
 
+def test_a_notebook_shows_the_description_as_a_table(device):
+    """Each section is a heading, and each value has a row with the names that lead to it."""
+    shown = clgemm.show_config("dicts")._repr_html_()
+    assert shown.count("<table>") == 1
+    assert ">Versions</th></tr>" in shown
+    assert f"<tr><td>numpy</td><td>{np.__version__}</td></tr>" in shown
+    assert f"<tr><td>0: platform</td><td>{clgemm.devices()[0].short_platform}</td></tr>" in shown
+
+
 def test_show_config_says_where_expected_times_come_from(device, tmp_path, monkeypatch):
     """For devices whose plans are chosen by them: those of one that is known, or measured ones."""
     monkeypatch.setattr(type(device.traits), "has_cost_model", True)
