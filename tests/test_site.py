@@ -35,7 +35,7 @@ PATIENCE_MS = 60_000  # beside other test processes
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The folder of the pages; warnings are errors."""
-    for package in ("sphinx", "furo", "myst_parser", "numpydoc"):
+    for package in ("sphinx", "furo", "myst_parser", "numpydoc", "latex2mathml"):
         pytest.importorskip(package, reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "docs", str(folder)]
