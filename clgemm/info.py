@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
+from clgemm.core.html import table
 from clgemm.core.precision import precision_and_source
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import (
@@ -19,6 +21,7 @@ from clgemm.hardware.choice import (
     get_device,
     get_devices,
     reason,
+    verdict_on,
 )
 from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
@@ -37,17 +40,38 @@ from clgemm.side.settings import (
 )
 from clgemm.side.warm import NAMES
 from clgemm.side.worker import missing
+from clgemm.terminal import say
 
 __all__ = ["show_config"]
 
 PACKAGES = ("clgemm", "pyopencl", "numpy", "pocl-binary-distribution", "intel-opencl-rt")
 
 
+class Description(dict[str, Any]):
+    """The description of an installation, which notebooks display as a table."""
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, ...]] = []
+        for section, found in self.items():
+            rows.append((section,))
+            rows += _leaves(found) if isinstance(found, dict) else [("", str(found))]
+        return table(("what", "found"), rows)
+
+
+def _leaves(found: dict[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each value of nested dicts with the names that lead to it."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{name}: ")
+        else:
+            yield f"{path}{name}", str(value)
+
+
 @overload
 def show_config(mode: Literal["stdout"] = "stdout") -> None: ...
 @overload
-def show_config(mode: Literal["dicts"]) -> dict[str, Any]: ...
-def show_config(mode: str = "stdout") -> dict[str, Any] | None:
+def show_config(mode: Literal["dicts"]) -> Description: ...
+def show_config(mode: str = "stdout") -> Description | None:
     """Show versions, settings, OpenCL devices, the chosen device, tuning records and folders.
 
     For each shape class it shows the record in use. The verification says when each kernel family
@@ -61,7 +85,7 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        The description, or None if it is printed.
+        The description, which notebooks display as a table, or None if it is printed.
 
     Raises
     ------
@@ -70,7 +94,8 @@ def show_config(mode: str = "stdout") -> dict[str, Any] | None:
     """
     if mode not in ("stdout", "dicts"):
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
-    config = {
+    config = Description()
+    config |= {
         "Versions": {"python": platform.python_version()} | _versions(),
         "Settings": _settings(),
         "OpenCL": _opencl(),
@@ -249,5 +274,7 @@ def main(args: argparse.Namespace) -> int:
     """Print the description; return 1 if no device works."""
     if args.check_again:
         check_again()
+    if unchecked := sum(verdict_on(device) is None for device in present().devices):
+        say(f"Checks {unchecked} devices: some seconds, or two minutes for a device that hangs.")
     show_config()
     return 0 if devices() else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -19,16 +20,19 @@ __all__ = [
     "figure",
     "json_number",
     "meter",
+    "minutes",
     "positive",
     "print_table",
     "product_bar",
     "progress",
+    "say",
     "steps",
     "whole",
 ]
 
 Side: TypeAlias = Literal["left", "right"]
 BEYOND = 1000  # characters, more than any table's width
+EVERY_SECONDS = 10.0  # a line on how much of a time is spent, where the stream is no terminal
 
 # Okabe and Ito's colours, which colour-blind people can tell apart too. A library has the same
 # colour in all pictures.
@@ -122,6 +126,31 @@ def _print_plain(
     print()
 
 
+def say(text: str) -> None:
+    """Print a line on the error stream at once: before long work, what is done and for how long."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """Return an expected time in words."""
+    if seconds < 60:
+        return "less than a minute"
+    return f"about {math.ceil(seconds / 60)} minutes"
+
+
+def _console() -> Any:
+    """Return rich's console of the error stream; None without rich, or if it is no terminal.
+
+    A bar that vanishes leaves nothing in a file or a pipe, so these get lines.
+    """
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    console = Console(stderr=True)
+    return console if console.is_terminal else None
+
+
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[str], None]]:
     """Show progress by steps on the error stream.
@@ -131,13 +160,12 @@ def progress(total: int) -> Iterator[Callable[[str], None]]:
     callable
         To be called with a description at the begin of each step.
     """
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ImportError:
-        yield lambda text: print(f"{text} ...", file=sys.stderr)
+    if (console := _console()) is None:
+        yield lambda text: say(f"{text} ...")
         return
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    from rich.progress import Progress
+
+    with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         begun = -1
 
@@ -158,14 +186,13 @@ def steps() -> Iterator[Callable[[int, int, str], None]]:
     callable
         To be called with the parts that are done, all parts and a description.
     """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-    except ImportError:
-        yield lambda done, total, text: print(f"{done} of {total}: {text}", file=sys.stderr)
+    if (console := _console()) is None:
+        yield lambda done, total, text: say(f"{done} of {total} done{text and f': {text}'}")
         return
+    from rich.progress import BarColumn, Progress, TextColumn
+
     columns = BarColumn(20), TextColumn("{task.completed}/{task.total} {task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda done, total, text: bar.update(
             task, completed=done, total=total, description=text
@@ -181,16 +208,28 @@ def meter(seconds: float) -> Iterator[Callable[[float, str], None]]:
     callable
         To be called with the seconds spent and a description.
     """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        yield lambda spent, text: print(f"{spent:4.0f} s: {text}", file=sys.stderr)
+    if (console := _console()) is None:
+        yield _lines_of_time()
         return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = BarColumn(20), TimeRemainingColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=seconds)
         yield lambda spent, text: bar.update(task, completed=min(spent, seconds), description=text)
+
+
+def _lines_of_time() -> Callable[[float, str], None]:
+    """Return what prints the seconds spent, in the first call and at most every ten seconds."""
+    next_s = -math.inf
+
+    def show(spent: float, text: str) -> None:
+        nonlocal next_s
+        if time.monotonic() >= next_s:
+            say(f"{spent:4.0f} s: {text}")
+            next_s = time.monotonic() + EVERY_SECONDS
+
+    return show
 
 
 def product_bar() -> Callable[[int, int], None]:

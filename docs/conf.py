@@ -16,11 +16,13 @@ author = "The clgemm developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
 html_theme = "furo"
 release = importlib.import_module("clgemm").__version__
+html_static_path = html_css_files = ["site.css"]
 html_title = f"clgemm {release}"
 exclude_patterns = ["measured"]
 default_role = "py:obj"  # `name` in docstrings
 numpydoc_show_class_members = False  # reference.rst says which
 myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 myst_heading_anchors = 3
 
 SOURCE = "https://github.com/clgemm/clgemm/blob/main"
@@ -31,7 +33,7 @@ BAR = re.compile(r"``.*?``|\|")
 def link_to_source(_app: Any, page: str, source: list[str]) -> None:
     """Let links that leave docs/ lead to the repository; tests/test_docs.py checks them."""
     if not page.endswith("reference"):
-        source[0] = re.sub(r"(?<!!)\]\(\.\./", f"]({SOURCE}/", source[0])
+        source[0] = re.sub(r"(?<!!)(\[[^\]]*\]\()\.\./", rf"\g<1>{SOURCE}/", source[0])
         source[0] = source[0].replace("](measured)", f"]({SOURCE}/docs/measured)")
 
 
@@ -41,6 +43,19 @@ def escape_bars(
     """Escape the bars of absolute values in a docstring."""
     for i, line in enumerate(lines):
         lines[i] = BAR.sub(lambda found: "\\|" if found[0] == "|" else found[0], line)
+
+
+def write_formula(translator: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    from docutils.nodes import SkipNode
+    from latex2mathml.converter import convert
+
+    if node.tagname == "math":
+        formula = convert(node.astext())
+    else:
+        formula = f'<div class="math">{convert(node.astext(), display="block")}</div>'
+    translator.body.append(formula)
+    raise SkipNode
 
 
 def write_ladder(app: Any, error: Exception | None) -> None:
@@ -53,6 +68,7 @@ def write_ladder(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Connect the functions above."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("build-finished", write_ladder)
     app.connect("source-read", link_to_source)
     app.connect("autodoc-process-docstring", escape_bars, priority=900)  # after numpydoc

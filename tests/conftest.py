@@ -41,7 +41,8 @@ from clgemm.runtime import workspace
 from clgemm.runtime.workspace import Workspace
 from clgemm.transfer import call_cache
 
-pytest_plugins = ["pytest_clgemm", "pytester"]  # the first also where clgemm is not installed
+# The first also where clgemm is not installed.
+pytest_plugins = ["pytest_clgemm", "pytester", "in_browser"]
 
 if "oclgrind" in os.environ.get("LD_PRELOAD", ""):  # it looks into each instruction
     trial.JOB_SECONDS = 600.0

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,11 +30,12 @@ LINKED = [
     *(*PAGES, ROOT / "CHANGELOG.md", ROOT / "tests" / "foreign" / "README.md"),
     ROOT / "verified" / "README.md",
     *sorted((ROOT / ".github").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
     *sorted(ROOT.glob("clgemm/kernels/**/README.md")),
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-COMMAND = re.compile(r"python -m (clgemm(?:\.accel)?)(?: ([^`\n#]*))?")
+PLACEHOLDERS = {"N": "1", "FILE": "file.json", "NAME": "name"}  # in commands
 SPEED = re.compile(r"\d ?(?:ms|µs|us|[GT]FLOP/s|[GT]B/s|times as (?:fast|long))\b")
 NOTES = {"tensor_cores"}  # a design note: measurements of attempts
 LONGEST_README, LONGEST_CHANGELOG, MOST_TERMS = 120, 40, 30
@@ -104,46 +108,65 @@ def test_the_commands_of_a_page_succeed(name, tmp_path):
         assert done.returncode == 0, f"{command}{done.stdout}{done.stderr}"
 
 
-@pytest.fixture(scope="module")
-def helps() -> dict[tuple[str, str], str]:
-    """Return the help of each command."""
-    commands = [("clgemm", ""), ("clgemm.accel", "")]
-    commands += [
-        ("clgemm", name) for name in ("info", "warmup", "bench", "tune", "verify", "ladder")
+def commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command in a page's blocks and in its spans of code."""
+    lines = [
+        line for kind, block in FENCE.findall(text) if kind == "sh" for line in block.split("\n")
     ]
-    running = {
-        command: subprocess.Popen(
-            [sys.executable, "-m", command[0], *filter(None, [command[1]]), "--help"],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
+    lines += re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+    for line in lines:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # the quotation goes on in the next line
+            words = shlex.split(line + '"')
+        for is_end, command in itertools.groupby(words, lambda word: word in ("&&", ";")):
+            if not is_end:
+                yield [PLACEHOLDERS.get(word, word) for word in command]
+
+
+def test_every_command_of_the_pages_is_parsed():
+    """Each command of clgemm's and each script that a page names exists and takes its options."""
+    every = [each for page in LINKED for each in commands(text_of(page))]
+    ours = [words[1:] for words in every if re.fullmatch(r"(.*/)?python3?", words[0]) and words[1:]]
+    ours += [["-m", *words] for words in every if words[0] == "clgemm" and words[1:]]
+    ours = [
+        words
+        for words in ours
+        if (words[0] == "-m" and words[1:2] in (["clgemm"], ["clgemm.accel"]))
+        or re.fullmatch(r"(docs|examples|tests)/(?!render)\w+\.py", words[0])
+    ]
+    assert len(ours) > 50
+    told = subprocess.run(
+        [sys.executable, ROOT / "tests" / "parse_commands.py"],
+        input=json.dumps(sorted(map(list, set(map(tuple, ours))))),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+        check=False,
+    )
+    assert (told.returncode, json.loads(told.stdout or "0")) == (0, {}), told.stderr
+
+
+def test_every_extra_of_the_pages_exists():
+    """Each ``pip install`` of a page names extras of pyproject.toml."""
+    known = set(
+        re.findall(
+            r"^([\w-]+) = \[",
+            text_of(ROOT / "pyproject.toml")
+            .partition("[project.optional-dependencies]")[2]
+            .partition("\n[")[0],
+            re.M,
         )
-        for command in commands
-    }
-    return {command: process.communicate()[0] for command, process in running.items()}
-
-
-def options(words: list[str], module: str) -> Iterator[str]:
-    """Yield a command's own options, not those of the program that it runs."""
-    for word in words:
-        if module == "clgemm.accel" and not word.startswith("-") and word.endswith(".py"):
-            return
-        if word.startswith("-"):
-            yield word.partition("=")[0].rstrip(".,;:)'\"")
-
-
-@each_page
-def test_the_commands_of_a_page_exist(page, helps):
-    """Every sub-command and option of ``python -m clgemm`` that a page names is in its help."""
-    for module, rest in COMMAND.findall(text_of(page)):
-        words = rest.split()
-        name = ""
-        if module == "clgemm" and words and not words[0].startswith("-"):
-            name = words[0].rstrip(".,;:)'\"")
-            assert ("clgemm", name) in helps, f"{page.name}: python -m clgemm {name}"
-        known = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", helps[module, name]))
-        for option in options(words, module):
-            assert option in known, f"{page.name}: python -m {module} {name} {option}"
+    )
+    for page in LINKED:
+        for extras in re.findall(
+            r"""pip install [^`\n]*?['"](?:clgemm|\.)\[([\w,]+)\]""", text_of(page)
+        ):
+            assert set(extras.split(",")) <= known, f"{page.name}: {extras}"
 
 
 def slugs(page: Path) -> set[str]:

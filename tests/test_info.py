@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import clgemm
+from clgemm import info
 from clgemm.__main__ import main
 from clgemm.core.costs import H200
 from clgemm.records import costs
@@ -30,6 +31,15 @@ def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
         assert part in text
 
 
+def test_a_notebook_shows_the_description_as_a_table(device):
+    """Each section is a heading, and each value has a row with the names that lead to it."""
+    shown = clgemm.show_config("dicts")._repr_html_()
+    assert shown.count("<table>") == 1
+    assert ">Versions</th></tr>" in shown
+    assert f"<tr><td>numpy</td><td>{np.__version__}</td></tr>" in shown
+    assert f"<tr><td>0: platform</td><td>{clgemm.devices()[0].short_platform}</td></tr>" in shown
+
+
 def test_show_config_says_where_expected_times_come_from(device, tmp_path, monkeypatch):
     """For devices whose plans are chosen by them: those of one that is known, or measured ones."""
     monkeypatch.setattr(type(device.traits), "has_cost_model", True)
@@ -43,6 +53,17 @@ def test_show_config_says_where_expected_times_come_from(device, tmp_path, monke
     costs._entries.cache_clear()
 
 
+def test_info_advises_warmup_until_all_is_there(device, monkeypatch):
+    """Parts that are missing are named with the command; afterwards nothing is advised."""
+    monkeypatch.setattr(info, "missing", lambda _: [("family", {}), ("plan", {})])
+    prepared = clgemm.show_config("dicts")["Chosen device"]["prepared"]
+    assert (
+        "2 parts are missing (kernel families, products of device arrays): 'python -m" in prepared
+    )
+    monkeypatch.setattr(info, "missing", lambda _: [])
+    assert clgemm.show_config("dicts")["Chosen device"]["prepared"] == "yes"
+
+
 def test_show_config_knows_two_modes():
     """show_config refuses a mode other than "stdout" and "dicts"."""
     with pytest.raises(ValueError, match="mode='json' is neither"):
@@ -50,9 +71,13 @@ def test_show_config_knows_two_modes():
 
 
 def test_info_prints_it(capsys):
-    """The command ``info`` prints the description and returns 0."""
+    """The command ``info`` prints the description and returns 0; it says if it checks first."""
+    assert main(["info", "--check-again"]) == 0
+    out, err = capsys.readouterr()
+    assert "OpenCL devices:" in out
+    assert err.startswith("Checks ")
     assert main(["info"]) == 0
-    assert "OpenCL devices:" in capsys.readouterr().out
+    assert "Checks " not in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main([])
 

@@ -27,3 +27,19 @@ def test_without_rich_a_line_is_rewritten(capsys, monkeypatch):
     show(4 * 10**9, 4 * 10**9)
     lines = capsys.readouterr().err
     assert lines == "\r 25% of 4 billion multiply-adds\r100% of 4 billion multiply-adds\n"
+
+
+def test_progress_is_lines_where_the_stream_is_no_terminal(capsys, monkeypatch):
+    """A log or a pipe gets a line for each step; of the time spent, one in ten seconds."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with terminal.progress(2) as step:
+        step("one")
+        step("two")
+    with terminal.steps() as part:
+        part(0, 1, "kernels")
+        part(1, 1, "")
+    with terminal.meter(60) as spent:
+        spent(0, "first")
+        spent(1, "second")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["one ...", "two ...", "0 of 1 done: kernels", "1 of 1 done", "   0 s: first"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from typing import Any, NamedTuple
 
 from clgemm.accel.failures import ERROR, FAILED, NO_DEVICE, FailedDevice
+from clgemm.core.html import table
 from clgemm.side import decision, preparation
 from clgemm.side.counts import (
     BEING_PREPARED,
@@ -130,12 +130,7 @@ class Report(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return what a notebook displays."""
-        lines = [("th", HEADS), *(("td", cells) for cells in self.cells())]
-        table = "".join(
-            f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
-            for tag, cells in lines
-        )
-        return f"<p>{escape(str(self))}</p><table>{table}</table>"
+        return table(HEADS, self.cells(), title=str(self))
 
     @property
     def why_nothing(self) -> str:

@@ -34,7 +34,7 @@ from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identity
 from clgemm.output import require_picture, require_writable, written
-from clgemm.terminal import duration, positive, progress
+from clgemm.terminal import duration, minutes, positive, progress, say
 
 __all__ = ["add_arguments", "main"]
 
@@ -186,6 +186,10 @@ def _run(
     devices: tuple[Device, ...], cases: list[Case], peers: list[str], args: argparse.Namespace
 ) -> Report:
     device = devices[0]
+    longest = 60 + len(cases) * (len(peers) + 1) * _settings(args).budget_s
+    if args.minutes is not None:
+        longest = min(longest, 60 * (1 + args.minutes))
+    say(f"{device.label}, {len(cases)} products: at most {minutes(longest)}")
     threads, identified = _threads(device, args.threads), identity(device)
     every = [word for each in devices for word in identity(each)]
     variables = environment(threads)

@@ -22,6 +22,7 @@ from typing import Any
 
 from clgemm.bench.report import print_rows
 from clgemm.output import written
+from clgemm.terminal import minutes, progress, say
 
 __all__ = ["add_arguments", "cache_variables", "cold_start", "made_folders", "main", "overheads"]
 
@@ -214,6 +215,7 @@ COMMANDS = {
     "python -m clgemm info": [sys.executable, "-m", "clgemm", "info"],
 }
 RUNS, WARM_RUNS = 3, 5
+PROCESS_S = 2.0  # about what one takes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -230,17 +232,24 @@ def main(args: argparse.Namespace) -> int:
     """Time the programs and commands, and print tables."""
     found: dict[str, dict[str, list[float]]] = {}
     commands: dict[str, dict[str, list[float]]] = {}
-    with tempfile.TemporaryDirectory() as name:
+    modules = {"CuPy": "cupy", "torch": "torch"}
+    present = {
+        contender: text
+        for contender, text in PROGRAMS.items()
+        if contender not in modules or importlib.util.find_spec(modules[contender]) is not None
+    }
+    count = len(present) + len(COMMANDS)
+    say(f"{count} programs in new processes: {minutes(PROCESS_S * count * (RUNS + WARM_RUNS))}")
+    with tempfile.TemporaryDirectory() as name, progress(count) as step:
         folder = Path(name)
-        for contender, text in PROGRAMS.items():
-            module = {"CuPy": "cupy", "torch": "torch"}.get(contender)
-            if module is not None and importlib.util.find_spec(module) is None:
-                continue
+        for contender, text in present.items():
+            step(contender)
             run = functools.partial(_three_times, BEGIN + text + END)
             found[contender] = _cold_and_warm(run, folder / contender)
         script = folder / "script.py"
         script.write_text("import numpy\n")
         for what, line in COMMANDS.items():
+            step(what)
             command = [str(script) if word == "SCRIPT" else word for word in line]
             run = functools.partial(_whole_time, command)
             commands[what] = _cold_and_warm(run, folder / what)

@@ -25,12 +25,13 @@ from typing import Any, NamedTuple
 from clgemm.bench.report import print_rows
 from clgemm.bench.startup import made_folders
 from clgemm.output import require_picture, written
-from clgemm.terminal import positive, progress
+from clgemm.terminal import minutes, positive, progress, say
 
 __all__ = ["Result", "add_arguments", "main", "names"]
 
 CORPUS = Path(__file__).with_name("corpus.py")
 TURNS = 9
+ACCELERATED_S = 12.0  # about what an accelerated run takes, and its children after it
 ALLOWED = 2e-2  # relative difference of two results in float32
 LONGEST_S = 300.0  # of one run
 LEFT_S = 12.0  # the longest that child processes go on after a program
@@ -116,12 +117,15 @@ def main(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    accelerated = len(wanted) * (1 + args.turns * (2 - args.no_cold))
+    say(f"{len(wanted)} programs, {args.turns} turns: {minutes(ACCELERATED_S * accelerated)}")
     results: list[Result] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         warm = os.environ | made_folders(folder / "warm")
+        step = stack.enter_context(progress(1 + len(wanted)))
+        step("warmup")
         _run([sys.executable, "-m", "clgemm", "warmup"], warm)
-        step = stack.enter_context(progress(len(wanted)))
         for name in wanted:
             step(name)
             results.append(_measured(name, args, folder, warm))

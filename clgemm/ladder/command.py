@@ -17,12 +17,12 @@ from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
 from clgemm.ladder.climb import Climb, as_dict, as_json, peers, print_climb
 from clgemm.ladder.explain import explain
-from clgemm.ladder.measure import Problem, Result
+from clgemm.ladder.measure import Problem, Result, expected_seconds
 from clgemm.ladder.page import page, shipped
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
-from clgemm.terminal import positive, progress
+from clgemm.terminal import minutes, positive, progress, say
 
 __all__ = ["add_arguments", "main"]
 
@@ -114,6 +114,9 @@ def main(args: argparse.Namespace) -> int:
     if args.cuda and (reason := cuda.why_not()):
         print(reason, file=sys.stderr)
         return 2
+    count = len(set(args.rung)) * (1 + args.cuda)
+    seconds = sum(expected_seconds(device.kind, n, count, args.repeat) for n in sizes)
+    say(f"{device.label}, n = {', '.join(map(str, sizes))}: {count} rungs, {minutes(seconds)}")
     climbs = []
     for n in sizes:
         climbs.append(_climb(device, n, args))

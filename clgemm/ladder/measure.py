@@ -153,6 +153,21 @@ def examine(
     )
 
 
+def expected_seconds(kind: str, n: int, rungs: int, repeat: int | None) -> float:
+    """Return about how long rungs take: one second each for the compiler, and the timed runs.
+
+    Parameters
+    ----------
+    kind : str
+        Of the device. The speed of plain kernels is taken to be that of a GPU of the last ten
+        years, or of few cores.
+    """
+    once = 2 * n**3 / (1e12 if kind == "GPU" else 2e9)
+    patience = PATIENCE_NS / 1e9
+    runs = (repeat or max(3.0, min(REPEAT, patience / once))) + 1
+    return rungs * (1 + once * runs)
+
+
 def median_ns(once: Callable[[], int], repeat: int | None) -> int:
     """Return the median of the nanoseconds that calls of `once` return, without the first call."""
     once()  # the first run compiles and allocates

@@ -96,8 +96,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; return 1 if something failed and 2 if no device works."""
-    from clgemm.terminal import steps
+    from clgemm.terminal import say, steps
 
+    say("Checks, builds and measures what is missing: up to a minute or two, later seconds.")
     try:
         with steps() as show:
             found = warmup(arguments.device, progress=show)

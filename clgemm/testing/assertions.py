@@ -222,7 +222,8 @@ def assert_exact_product(result: Any, a: npt.ArrayLike, b: npt.ArrayLike) -> Non
 
     Examples
     --------
-    >>> assert_exact_product(my_matmul(a, b), a, b)
+    >>> counts = np.arange(6, dtype=np.int32).reshape(2, 3)
+    >>> assert_exact_product(my_matmul(counts, counts.T), counts, counts.T)
     """
     x, y, found = (
         np.asarray(each.get() if hasattr(each, "get") else each) for each in (a, b, result)

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pyopencl as cl
 
@@ -28,7 +29,6 @@ __all__ = ["add_arguments", "main", "tune"]
 
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES = 10.0
-PICTURE = Path("tuning.png")
 # The time for measuring what launches cost: at most so many seconds, and this share of the total.
 COSTS_SECONDS, COSTS_SHARE = 60.0, 0.15
 
@@ -183,9 +183,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--show",
         nargs="?",
         type=Path,
-        const=PICTURE,
+        const=False,
         metavar="FILE",
-        help=f"draw the search so far, in {PICTURE} if no file is named, instead of tuning",
+        help="draw the search so far, in the cache folder if no file is named, instead of tuning",
     )
     parser.add_argument(
         "--export",
@@ -213,7 +213,7 @@ def main(args: argparse.Namespace) -> int:
     """
     try:
         devices = _distinct(find_devices(args.device) if args.device else get_devices())
-        if args.show:
+        if args.show is not None:
             return _show(devices[0], args.show)
         if args.export:
             return _export(devices[0], args.export)
@@ -228,9 +228,11 @@ def main(args: argparse.Namespace) -> int:
     return max(_tune(device, args) for device in devices)
 
 
-def _show(device: Device, path: Path) -> int:
-    require_picture("--show", path, extra="tune")
+def _show(device: Device, wanted: Path | Literal[False]) -> int:
     trials = Trials(identify(device))
+    path = Path(wanted or trials.path.with_suffix(".png"))
+    if wanted or trials.all:
+        require_picture("--show", path, extra="tune")
     if not trials.all:
         raise ValueError(f"nothing has been tried on {device!r}: {trials.path} does not exist")
     from clgemm.tuning.plot import draw
@@ -264,7 +266,8 @@ def _import(device: Device, path: Path) -> int:
 
 
 def _tune(device: Device, args: argparse.Namespace) -> int:
-    print(f"{device!r}: at most {args.budget:g} minutes; Ctrl-C keeps what has been found")
+    told = f"at most {args.budget:g} minutes; Ctrl-C keeps what has been found"
+    print(f"{device!r}: {told}", flush=True)
     code = 0
     with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
         seconds = _seconds_of_search(device, args.budget, args.shapes is None)

@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     seed = int(time.time()) if args.seed is None else args.seed
-    print(f"{device!r}: about {args.minutes:g} minutes, seed {seed}")
+    print(f"{device!r}: about {args.minutes:g} minutes, seed {seed}", flush=True)
     begin = time.monotonic()
     try:
         tally = verify(device, 60 * args.minutes, seed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import sys
 
 import numpy as np
 import pytest
+from notebooks import execute
 from programs import PACKAGES, PRODUCT, ROOT, by_default, python
 
 import clgemm
@@ -281,8 +281,7 @@ def test_the_sitecustomize_of_the_docs(tmp_path):
 
 def test_notebooks(tmp_path, monkeypatch):
     """A notebook is accelerated by ``%load_ext clgemm.accel`` until ``%unload_ext``."""
-    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
     cells = [
         "%load_ext clgemm.accel\n" + PRODUCT,
         "a @ a[:3]",
@@ -291,18 +290,7 @@ def test_notebooks(tmp_path, monkeypatch):
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(x) for x in cells])
     monkeypatch.setenv("PYTHONPATH", PACKAGES)
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    specification = {
-        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-        "display_name": "this Python",
-        "language": "python",
-    }
-    folder = tmp_path / "kernels" / "this"
-    folder.mkdir(parents=True)
-    (folder / "kernel.json").write_text(json.dumps(specification))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    client = nbclient.NotebookClient(notebook, kernel_name="this", timeout=60, allow_errors=True)
-    client.execute()
+    execute(notebook, tmp_path, monkeypatch, timeout=60, allow_errors=True)
     outputs = [cell.outputs for cell in notebook.cells]
     assert outputs[0] == []
     assert outputs[1][0].ename == "ValueError"

@@ -21,6 +21,7 @@ from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl, story
+from clgemm.ladder.measure import expected_seconds
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 
@@ -398,7 +399,8 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys):
     files = ["--json", str(tmp_path / "l.json"), "--plot", str(tmp_path / "l.png")]
     arguments = ["ladder", "--device", number, "--size", "16", "--rung", "1", "5", "--repeat", "1"]
     assert main([*arguments, "--set", "TS=8", "transpose=8", *files]) == 0
-    printed = capsys.readouterr().out
+    printed, told = capsys.readouterr()
+    assert "n = 16: 2 rungs, less than a minute\n" in told
     assert "naive" in printed
     assert "clgemm.sgemm" in printed
     (climb,) = json.loads((tmp_path / "l.json").read_text())
@@ -406,6 +408,13 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys):
     assert climb["rungs"][0]["parameters"] == {"tile": 8}
     assert {"clgemm.sgemm", "NumPy on the host"} <= {peer["name"] for peer in climb["peers"]}
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_expected_time_grows_with_the_work():
+    """Rungs cost a second each at least, and a large product on a processor takes many minutes."""
+    assert expected_seconds("CPU", 1, 20, None) == pytest.approx(20, rel=1e-3)
+    assert expected_seconds("CPU", 4096, 20, None) > 60 * expected_seconds("GPU", 4096, 1, None)
+    assert expected_seconds("CPU", 4096, 20, 1) < expected_seconds("CPU", 4096, 20, None)
 
 
 def test_command_refuses_clearly(capsys):

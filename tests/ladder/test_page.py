@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,6 @@ from clgemm.ladder.page import page, shipped
 from clgemm.ladder.rungs import RUNGS
 from clgemm.ladder.story import kernel_text, step, story, wgsl_names
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-# WebGPU computes on the processor. A container has no sandbox for root.
-FLAGS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 PATIENCE_MS = 120_000  # for SwiftShader beside other test processes
 SMALL = "64"  # a multiple of every tile
 IN_BROWSER = sorted(int(name[5:7]) for name in wgsl_names() if name[5:7].isdecimal())
@@ -51,18 +47,6 @@ def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("page") / "ladder.html"
     path.write_text(page(shipped()), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """The browser of the system, started once."""
-    api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

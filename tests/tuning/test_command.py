@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import clgemm
 from clgemm.__main__ import main
+from clgemm.core.cache import cache_folder
 from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
@@ -75,8 +77,9 @@ def test_records_that_cannot_be_stored_are_printed(empty, capsys, caplog, monkey
     assert "is not stored" in caplog.text
 
 
-def test_show_draws_the_search(empty, tmp_path, capsys):
-    """In a file; where nothing was tried, it says so."""
+def test_show_draws_the_search(empty, tmp_path, capsys, monkeypatch):
+    """In a file, else in the cache folder; where nothing was tried, it says so."""
+    (tmp_path / "empty").mkdir()
     assert main(["tune", "--show"]) == 2
     assert "nothing has been tried" in capsys.readouterr().err
     choice = Choice(direct_config(empty.limits), None)
@@ -85,6 +88,10 @@ def test_show_draws_the_search(empty, tmp_path, capsys):
         trials.add(Trial(name, f"{number}", choice, number / 2, 5.0, "" if number else "wrong"))
     assert main(["tune", "--show", str(tmp_path / "search.png")]) == 0
     assert (tmp_path / "search.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.chdir(tmp_path / "empty")
+    assert main(["tune", "--show"]) == 0
+    assert Path(capsys.readouterr().out.splitlines()[-1]).is_relative_to(cache_folder())
+    assert list(Path().iterdir()) == []
 
 
 def test_records_go_to_others_and_come_from_them(empty, tmp_path, capsys, monkeypatch):
