@@ -65,6 +65,32 @@ def has_no_memory(*_arguments, **_keywords):
     raise MemoryError("none left")
 
 
+def aborts_without_memory(*_arguments, **_keywords):
+    """Abort the process, as C++ does where no memory is left."""
+    print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr)
+    print("  what():  std::bad_alloc", file=sys.stderr)
+    os.abort()
+
+
+def fails(text):
+    """Return a function that fails with an error of the driver."""
+
+    def failing(*_arguments, **_keywords):
+        raise cl.RuntimeError(text)
+
+    return failing
+
+
+# What drivers say where other processes hold all memory, at a context, a queue, or later.
+WANTS = {
+    "context": "Context failed: OUT_OF_HOST_MEMORY",
+    "queue": "CommandQueue failed: OUT_OF_RESOURCES",
+    "buffer": "create_buffer failed: MEM_OBJECT_ALLOCATION_FAILURE",
+    "launch": "clEnqueueNDRangeKernel failed: MEM_OBJECT_ALLOCATION_FAILURE",
+    "thread": "can't start new thread",
+}
+
+
 def is_slow(*arguments, **keywords):
     """Build like a compiler that takes long."""
     time.sleep(float(os.environ.get("PLANTED_SECONDS", "3")))
@@ -100,6 +126,8 @@ BUILDS = {
     "once": once,
     "terminated": is_terminated,
     "memory": has_no_memory,
+    "bad_alloc": aborts_without_memory,
+    "registers": fails("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"),
     "slow": is_slow,
 }
 
@@ -118,6 +146,14 @@ def main(requests, answers, settings):
         programs.text_of = wrong
     elif fault == "three rows":
         programs.text_of = planted_trial.planted
+    elif fault == "context":
+        cl.Context = fails(WANTS[fault])
+    elif fault == "queue":
+        cl.CommandQueue = fails(WANTS[fault])
+    elif fault in WANTS:
+        programs.build = fails(WANTS[fault])
+    elif fault == "no device":
+        worker.find = fails("this process has no device")
     elif fault != "none":
         programs.build = BUILDS[fault]
     worker.main(requests, answers, settings)

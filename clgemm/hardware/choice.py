@@ -110,9 +110,11 @@ def _answered(device: Device, number: int | None) -> Verdict:
         if number is None:
             raise trial.UncheckedError(trial.impossible())
         answer = trial.wait(number)
-        if answer.get("outcome") == "unchecked":
+        if answer["outcome"] not in ("right", "failed"):  # a fault that nothing was to blame for
             raise trial.UncheckedError(answer["reason"])
     except trial.UncheckedError as error:
+        if (found := verdict_on(device)) is not None:  # it failed, and nobody could store that
+            return found
         log.warning("%s is used unchecked: %s", device.label, error)
         device.__dict__["_is_unchecked"] = True
         return Verdict()

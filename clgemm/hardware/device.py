@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import platform
 import re
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 from weakref import WeakSet
 
@@ -21,6 +23,7 @@ from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.pocl import pinned_threads
+from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
 
@@ -123,7 +126,8 @@ class Device:
         with self._lock:
             if "context" not in self._made:
                 _count_context(self.cl_device)
-                made = runtimes.context_of(self.cl_device) or cl.Context([self.cl_device])
+                with self._opening():
+                    made = runtimes.context_of(self.cl_device) or cl.Context([self.cl_device])
                 self._made.setdefault("context", made)
             return cast("cl.Context", self._made["context"])
 
@@ -133,8 +137,22 @@ class Device:
         context = self.context
         with self._lock:
             if "queue" not in self._made:
-                self._made.setdefault("queue", cl.CommandQueue(context, self.cl_device))
+                with self._opening():
+                    made = cl.CommandQueue(context, self.cl_device)
+                self._made.setdefault("queue", made)
             return cast("cl.CommandQueue", self._made["queue"])
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
+        """Turn a want of memory, for what is made in a ``with`` block, into one clear error."""
+        try:
+            yield
+        except cl.Error as error:
+            if not is_passing(str(error)):
+                raise
+            raise MemoryError(
+                f"{self.label} has no room for this process now; the driver says {error}"
+            ) from error
 
     @functools.cached_property
     def shares_host_memory(self) -> bool:

@@ -6,7 +6,7 @@ and a worker imports what the parent process imports. A job is a line of JSON, a
 A worker crashes, hangs or gives wrong results where a driver does. The supervisor repeats such a
 job once in another worker. What fails twice is the device's fault: the next worker stores that, and
 does the job by other kernels.
-What another process or the system ends says nothing about the device.
+What another process or the system ends says nothing about the device, nor does a want of memory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import importlib.machinery
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -32,8 +33,24 @@ MOST_REJECTED = 8  # faults that are seen twice, after which a job fails
 FAULTS = ("crash", "hang", "refused", "wrong")  # outcomes that are the device's fault if seen twice
 # Signals by which a process itself fails. By others, somebody else ends it.
 OWN_SIGNALS = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+# Errors that pass: other processes take memory, places or disks. OUT_OF_RESOURCES is one where an
+# object is made. At a launch it is the kernel's fault, which needs too many registers.
+PASSING = re.compile(
+    r"OUT_OF_HOST_MEMORY|MEM_OBJECT_ALLOCATION_FAILURE"
+    r"|\b(clCreate)?(Context|CommandQueue\w*|Buffer|create_buffer) failed: "
+    r"(OUT_OF_RESOURCES|DEVICE_NOT_AVAILABLE)"
+    r"|MemoryError|bad_alloc|out of memory|(cannot|can't|unable to) allocate"
+    r"|resource temporarily unavailable|start new thread|too many open files|no space left",
+    re.IGNORECASE,
+)
+LAST_LINES = 5  # of what a process wrote, which say why it ended
 
 Message = dict[str, Any]
+
+
+def is_passing(text: str) -> bool:
+    """Return whether an error says nothing about the device: the next process may not meet it."""
+    return PASSING.search(text) is not None
 
 
 def low_priority() -> None:
@@ -284,7 +301,9 @@ class Supervisor:
                     return
         try:
             self.workers.append(Worker(self, slot, is_urgent))
-        except OSError as error:
+        except (OSError, RuntimeError, MemoryError) as error:  # no process, thread or memory
+            if slot is not None:
+                slot.release()
             self._cannot_start(str(error))
 
     def _free_slot(self, folder: str) -> Slot | None:
@@ -299,7 +318,12 @@ class Supervisor:
     def _cannot_start(self, reason: str) -> None:
         """Answer all that waits: no worker starts."""
         for job in self.waiting:
-            self._send({"id": job.get("id"), "outcome": "unchecked", "reason": reason})
+            message: Message = {"outcome": "unchecked", "reason": reason}
+            if job["ask"] == "condemn":  # nobody stores it, and the parent learns it all the same
+                verdict, job = job["with"], job["for"]
+                job = job | {"rejected": [*job.get("rejected", ()), verdict]}
+            if "id" in job:
+                self._send(message | {"id": job["id"], "rejected": job.get("rejected", [])})
         self.waiting.clear()
 
     def _answered(self, worker: Worker, message: Message) -> None:
@@ -372,7 +396,8 @@ class Supervisor:
             self._start_failed(worker, f"{how}: {cause}", is_own)
         elif job is not None:
             reason = f"the trial's process died ({how})" + (f": {cause}" if cause else "")
-            outcome = "crash" if is_own else "unchecked"
+            last = " ".join(said.splitlines()[-LAST_LINES:])
+            outcome = "crash" if is_own and not is_passing(last) else "unchecked"
             self._judged(worker, job, outcome, reason, said)
         self._assign()
 

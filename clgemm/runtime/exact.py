@@ -131,9 +131,11 @@ def ask(device: Device, types: Types) -> Verdict:
     answer = readiness.answer_of_child(device, "exact", types=types)
     if answer is None:
         return Verdict()
+    if answer["outcome"] not in ("right", "failed"):
+        readiness.warn_unchecked(f"{device.label} is used unchecked: {answer['reason']}")
+        return Verdict()
     verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
-    if answer["outcome"] in ("right", "failed"):
-        verdicts.store(about(device, types), verdict, keep=False)
+    verdicts.store(about(device, types), verdict, keep=False)
     return verdict
 
 

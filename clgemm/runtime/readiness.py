@@ -31,6 +31,7 @@ __all__ = [
     "planned",
     "programs_of",
     "require_built",
+    "warn_unchecked",
 ]
 
 log = logging.getLogger(__name__)
@@ -108,16 +109,17 @@ def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
     """Return the verdict of a child process on a plan; it stores that."""
     log.info("trying %s on %s", found.choice.config, device.label)
     key = found.about(where(device))
-    if (answer := answer_of_child(device, "plan", problem=problem)) is None:
-        return Verdict()
+    answer = answer_of_child(device, "plan", problem=problem)
     if (verdict := verdicts.known(key)) is not None and verdict.reason:
         return verdict
+    if answer is None:
+        return Verdict()
     reason = answer.get("reason", "")
     if answer["outcome"] == "failed":
         return Verdict(reason, answer.get("details", ""))
     if reason or answer.get("on", key) != key:  # or it knows other records than this process
         because = f": {reason}" if reason else ""
-        _warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}{because}")
+        warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}{because}")
         return Verdict()
     verdicts.store(key, Verdict(), keep=False)
     return Verdict()
@@ -128,7 +130,7 @@ def answer_of_child(device: Device, job: str, **arguments: Any) -> dict[str, Any
     try:
         answer = trial.ask(job, device=identity(device), **arguments)
     except trial.UncheckedError as error:
-        _warn_unchecked(f"{device.label} is used unchecked: {error}")
+        warn_unchecked(f"{device.label} is used unchecked: {error}")
         return None
     verdicts.learn_built(answer.get("built", ()), keep=False)
     return answer
@@ -140,7 +142,8 @@ on_bind: Callable[[Device, Plan], None] | None = None
 _warned: set[str] = set()
 
 
-def _warn_unchecked(message: str) -> None:
+def warn_unchecked(message: str) -> None:
+    """Log, once, that a trial could not be run."""
     if message not in _warned:
         _warned.add(message)
         log.warning("%s", message)

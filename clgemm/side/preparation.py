@@ -49,6 +49,7 @@ LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds p
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
 NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
+PAUSE_S = 10.0  # after which is tried again what had no room
 OPENED = "a device was opened"  # the key of what is stored then
 
 clock = Clock()
@@ -56,6 +57,23 @@ may_hold: list[Any] = []  # a function: whether an open device holds copies of a
 entries: dict[Any, Entry] = {}  # what is known of each call signature
 running: dict[int, Entry] = {}  # the product that each thread computes now
 _begun = time.perf_counter()
+
+
+class Pause:
+    """The time until something is tried again, twice as long after each failure."""
+
+    def __init__(self) -> None:
+        self._next_s, self._ends_s = PAUSE_S, 0.0
+
+    def begin(self, now_s: float) -> None:
+        """Begin a pause, unless there is one."""
+        if self.is_over(now_s):
+            self._ends_s = now_s + self._next_s
+            self._next_s *= 2
+
+    def is_over(self, now_s: float) -> bool:
+        """Return whether there is none now."""
+        return now_s >= self._ends_s
 
 
 class State:
@@ -72,6 +90,8 @@ class State:
     def __init__(self) -> None:
         self.is_open, self.reason = False, ""
         self._is_opening = False
+        self._opens, self._asks = Pause(), Pause()  # after either had no room
+        self._postponed: list[Entry] = []
         self.gain_s = 0.0  # what the device has saved, or would have
         self._host_us = 0.0
         self._spent_us = self._worked_us = 0.0
@@ -131,6 +151,10 @@ class State:
             self._wanted.clear()
         if self._requests:
             self._poll()
+        if self._postponed and self._asks.is_over(self.elapsed_s()):
+            for each in self._postponed:
+                self.prepare(each, again=True)
+            self._postponed.clear()
         self._worked_us += 1e6 * (time.perf_counter() - begun)
 
     def _may_work(self, us: float) -> bool:
@@ -186,6 +210,8 @@ class State:
             if answer["outcome"] != "right":
                 if answer["outcome"] == "unchecked":
                     log.info("a product was not prepared: %s", answer["reason"])
+                    self._postponed.append(entry)
+                    self._asks.begin(self.elapsed_s())
                 continue
             self._learn(entry, 1e6 * answer["seconds"])
             if self.is_open:
@@ -226,6 +252,8 @@ class State:
         """Open the device, and return whether it is open."""
         if self.is_open or self.reason or self._is_opening:
             return self.is_open
+        if not self._opens.is_over(self.elapsed_s()):
+            return False
         self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
         begun = time.perf_counter()
         try:
@@ -233,6 +261,10 @@ class State:
 
             opening.open_chosen()
         except RecursionError:
+            return False
+        except MemoryError as error:  # other processes hold it
+            self._opens.begin(self.elapsed_s())
+            log.info("the device was not opened: %s", error)
             return False
         except Exception as error:
             self.give_up(str(error))

@@ -30,6 +30,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.threads import RejectedError
 from clgemm.hardware import choice as choices
 from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device, find, identity, where
+from clgemm.hardware.supervisor import is_passing
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.exact.plan import Types
 from clgemm.planning import planner
@@ -60,7 +61,10 @@ MOST_WORK_ON_CPU = 2**34  # the same for the usual products
 RUNS = 3  # of which the fastest counts
 UNEVEN = 1.25  # how much longer the busiest thread of a CPU device computes than all on average
 # Errors of the operating system that say nothing about a device.
-PASSING = {errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EDQUOT, errno.EROFS}
+PASSING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE),
+    *(errno.ENOMEM, errno.EAGAIN),
+}
 
 Array = npt.NDArray[Any]
 Answer = dict[str, Any]
@@ -68,6 +72,13 @@ Answer = dict[str, Any]
 
 class WrongError(Exception):
     """A product is wrong; the message says where."""
+
+
+def _is_passing(error: Exception, text: str) -> bool:
+    """Return whether an error says nothing about the device."""
+    if isinstance(error, RejectedError | MemoryError | cl.MemoryError | ImportError):
+        return True
+    return (isinstance(error, OSError) and error.errno in PASSING) or is_passing(text)
 
 
 def main(requests: int, answers: int, settings: dict[str, Any]) -> None:
@@ -125,13 +136,10 @@ class Server:
             return self._failed("wrong", str(error), "")
         except choices.BrokenDeviceError as error:
             return self._failed("failed", str(error).partition("\n")[0], str(error.__cause__))
-        except (RejectedError, MemoryError, cl.MemoryError, ImportError) as error:
-            return self._failed("unchecked", error_text(error), "")
-        except OSError as error:
-            outcome = "unchecked" if error.errno in PASSING else "refused"
-            return self._failed(outcome, error_text(error), "")
         except Exception as error:
             text = error_text(error)
+            if _is_passing(error, text):
+                return self._failed("unchecked", telling_line(text), "")
             return self._failed("refused", telling_line(text), text)
         verdicts.learn_built(self._built)
         return {"outcome": "right", "built": sorted(self._built)} | found

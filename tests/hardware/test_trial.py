@@ -13,13 +13,15 @@ import time
 from pathlib import Path
 
 import numpy as np
+import planted_worker
+import pyopencl as cl
 import pytest
 import workers
 from workers import begin_anew
 
 import clgemm
 from clgemm.core.settings import named
-from clgemm.hardware import choice, trial
+from clgemm.hardware import choice, runtimes, supervisor, trial
 from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
@@ -87,15 +89,66 @@ def test_a_fault_that_is_seen_once_is_no_verdict(plant, monkeypatch, tmp_path):
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("fault", ["terminated", "memory", "import"])
+@pytest.mark.parametrize(
+    "fault", ["terminated", "memory", "import", "bad_alloc", "no device", *planted_worker.WANTS]
+)
 def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
     """A worker that is ended, or lacks memory or a module, leaves the device in use, unchecked."""
     device = plant(fault)
     with caplog.at_level(logging.WARNING, "clgemm"):
         assert checked(device).reason == ""
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
     assert "is used unchecked: " in caplog.text
-    verdicts.forget()
-    assert verdicts.known(verdicts.about_device(where(device))) is None
+    assert not any(json.loads(file.read_text())["verdict"] for file in stored())
+    plant("none")
+    device.__dict__.pop("_is_unchecked", None)
+    assert checked(device).reason == ""
+    assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
+        addresses=device.claims_addresses
+    )
+
+
+def stored():
+    """Return the files of verdicts."""
+    return list((Path(os.environ["CLGEMM_CACHE_DIR"]) / "verdicts").glob("*.json"))
+
+
+def test_a_launch_that_needs_too_much_is_the_kernels_fault(plant):
+    """OUT_OF_RESOURCES at a launch says that a kernel needs too many registers: a verdict."""
+    assert "OUT_OF_RESOURCES" in checked(plant("registers")).reason
+
+
+def test_a_process_without_room_for_a_context_says_so(device, monkeypatch):
+    """The error names the device and what the driver says, and the next product tries again."""
+    fresh = clgemm.Device(device.cl_device)
+    with clgemm.device(fresh):
+        with monkeypatch.context() as patch:
+            patch.setattr(runtimes, "_contexts", {})
+            patch.setattr(cl, "Context", planted_worker.fails("Context failed: OUT_OF_HOST_MEMORY"))
+            with pytest.raises(MemoryError, match=r"no room for this process now; .*HOST_MEMORY"):
+                clgemm.sgemm(1.0, [[2.0]], [[3.0]])
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="takes descriptors")
+def test_a_fault_is_told_where_no_process_can_store_it(unknown):
+    """If no worker starts for that, the parent gets an answer, and the verdict with it."""
+    answers, theirs = os.pipe()
+    settings = {"parent": os.getpid(), "started": "", "workers": 1, "answers": theirs}
+    served = supervisor.Supervisor(settings)
+    verdict = {"key": ["a config"], "reason": "it crashed", "details": ""}
+    served.waiting.append({"ask": "condemn", "with": verdict, "for": {"ask": "plan", "id": 3}})
+    served._cannot_start("Resource temporarily unavailable")
+    (answer,) = os.read(answers, 2**16).splitlines()
+    for each in (answers, theirs):
+        os.close(each)
+    assert json.loads(answer) == {
+        "outcome": "unchecked",
+        "reason": "Resource temporarily unavailable",
+        "id": 3,
+        "rejected": [verdict],
+    }
+    assert not served.waiting
 
 
 def test_a_device_that_fails_with_addresses_works_with_buffers(plant):

@@ -194,6 +194,38 @@ def test_a_product_that_a_worker_refuses_stays_numpys(supervisor, elapsed, opene
     assert (len(supervisor.jobs), entry.expected_us()[1], opened) == (1, 0.0, [])
 
 
+def test_a_product_that_had_no_room_is_asked_for_again(supervisor, elapsed, opened):
+    """Other processes held the memory: it is asked for ten seconds later, then after twenty."""
+    entry = an_entry()
+    run(entry, 100, 1e4)
+    for asked, seconds in ((1, 10), (2, 20)):
+        supervisor.said[asked - 1] = {"outcome": "unchecked", "reason": "OUT_OF_HOST_MEMORY"}
+        run(entry, 1, 1e4)
+        elapsed[0] += 0.9 * seconds
+        run(entry, 1, 1e4)
+        assert len(supervisor.jobs) == asked
+        elapsed[0] += 0.2 * seconds
+        run(entry, 1, 1e4)
+        assert len(supervisor.jobs) == asked + 1
+
+
+def test_a_device_without_room_is_opened_later(supervisor, elapsed, monkeypatch):
+    """NumPy multiplies meanwhile."""
+    attempts = []
+
+    def has_no_room():
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise MemoryError("no room for this process now")
+
+    monkeypatch.setattr("clgemm.side.opening.open_chosen", has_no_room)
+    assert not preparation.state.open()
+    assert not preparation.state.open()
+    elapsed[0] += 11
+    assert preparation.state.open()
+    assert (preparation.state.reason, len(attempts)) == ("", 2)
+
+
 def test_where_no_child_starts_the_device_is_used_unchecked(supervisor, elapsed, opened):
     """It is opened by the program itself."""
     supervisor.can_start = False
