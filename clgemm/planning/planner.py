@@ -167,9 +167,10 @@ def plainest_of(device: Device, found: Planned) -> Planned | None:
 
 def _failed(device: Device, family: Family[Any, Any], choices: tuple[Choice, ...]) -> set[Choice]:
     """Return those of a family's choices that a trial has rejected, as this process knows."""
-    name, here = family.name, where(device)
-    if family.instructions or not has_rejected(here, name):
+    name = family.name
+    if family.instructions or not has_rejected(name):
         return set()
+    here = where(device)
     return {x for x in choices if is_rejected(about_family(here, name, repr(x)))}
 
 

@@ -87,19 +87,13 @@ def about_family(where: str, family: str, scope: str) -> str:
         As `Family.scope` returns it.
     """
     digest = hashlib.sha256(scope.encode()).hexdigest()[:16]
-    return f"{_beginning(where, family)}{digest}, kernels {kernels_hash(family)}"
+    return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"
 
 
-def _beginning(where: str, family: str) -> str:
-    return f"{where}: {family} "
-
-
-def has_rejected(where: str, family: str) -> bool:
-    """Return whether this process knows of a trial of a family's kernels that has failed."""
-    return any(
-        verdict.reason and key.startswith(_beginning(where, family))
-        for key, verdict in tuple(_verdicts.items())
-    )
+def has_rejected(family: str) -> bool:
+    """Return whether this process knows of a trial of a family that has failed, on any device."""
+    about = f": {family} "
+    return any(verdict.reason and about in key for key, verdict in tuple(_verdicts.items()))
 
 
 def about_instructions(where: str, name: str) -> str:
