@@ -5,7 +5,9 @@ The records of the file that PLANTED_RECORDS names take the place of those that 
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sys
 import time
@@ -118,6 +120,42 @@ def denies(*_arguments):
     return False
 
 
+def refuses_to_launch(device, source, *others, **keywords):
+    """Build kernels that no launch fits: their work-groups have other sizes."""
+    group = "reqd_work_group_size(3, 1, 1)"
+    source = re.sub(r"__attribute__\(\(reqd_work_group_size\(.*?, 1\)\)\)", "", source)
+    source = source.replace("__kernel ", f"__kernel __attribute__(({group})) ")
+    return build(device, source, *others, **keywords)
+
+
+def leaves_out(device, source, *others, **keywords):
+    """Build kernels that leave out the last step of k."""
+    for loop, shorter in LOOPS.items():
+        source = source.replace(loop, shorter)
+    return build(device, source, *others, **keywords)
+
+
+def in_one_config(fault, text):
+    """Return a function that builds with a fault in one config of a kernel, or in all others.
+
+    Parameters
+    ----------
+    text : str
+        The name of the kernel, the macros of a config, and whether that one alone is right, as
+        JSON.
+    """
+    entry, macros, is_spared = json.loads(text)
+    macros = [tuple(each) for each in macros]
+
+    def building(device, source, given, *others, **keywords):
+        is_it = [each for each in given if each in macros] == macros
+        if entry in source and is_it != is_spared:
+            return BUILDS[fault](device, source, given, *others, **keywords)
+        return build(device, source, given, *others, **keywords)
+
+    return building
+
+
 build = programs.build
 BUILDS = {
     "refuses": refuses,
@@ -129,6 +167,9 @@ BUILDS = {
     "bad_alloc": aborts_without_memory,
     "registers": fails("clEnqueueNDRangeKernel failed: OUT_OF_RESOURCES"),
     "slow": is_slow,
+    "launch fails": refuses_to_launch,
+    "wrong": leaves_out,
+    "host memory": fails(WANTS["context"]),
 }
 
 
@@ -146,6 +187,8 @@ def main(requests, answers, settings):
         programs.text_of = wrong
     elif fault == "three rows":
         programs.text_of = planted_trial.planted
+    elif text := os.environ.get("PLANTED_CONFIG"):
+        programs.build = in_one_config(fault, text)
     elif fault == "context":
         cl.Context = fails(WANTS[fault])
     elif fault == "queue":

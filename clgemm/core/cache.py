@@ -45,6 +45,7 @@ __all__ = [
     "recall",
     "release_contexts",
     "remember",
+    "remembered",
     "replace",
     "rewrite",
     "temporary_folder",
@@ -257,6 +258,19 @@ def remember(key: str, verdict: Any) -> bool:
         warn_unkept(path.parent, error, "verdicts about this machine are not kept")
         return False
     return True
+
+
+def remembered(beginning: str) -> list[tuple[str, Any]]:
+    """Return the keys that begin so, with their verdicts."""
+    import json
+
+    found = []
+    for path in _verdict_file("").parent.glob(f"*{VERDICT}"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            entry = json.loads(path.read_text(encoding="utf-8"))
+            if entry["key"].startswith(beginning):
+                found.append((entry["key"], entry["verdict"]))
+    return found
 
 
 def make_room_for_verdicts() -> None:

@@ -19,7 +19,13 @@ from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan
 from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
 from clgemm.planning.serving import tuned
-from clgemm.records.verdicts import about_device, about_family, about_instructions, is_rejected
+from clgemm.records.verdicts import (
+    about_device,
+    about_family,
+    about_instructions,
+    has_rejected,
+    is_rejected,
+)
 
 __all__ = [
     "Planned",
@@ -30,6 +36,7 @@ __all__ = [
     "instructions_of",
     "make_plan",
     "oriented",
+    "plainest_of",
     "plan_of",
     "trial_plan_of",
 ]
@@ -43,6 +50,8 @@ LEAST_ADVANTAGE = 1.1
 NEEDS_FALLBACK = 0.15
 # A plan that takes no longer than this many times an empty launch is taken at once.
 NEGLIGIBLE = 1.02
+# A family so many of whose choices have failed is left with the plainest, if that works.
+MOST_FAILED = 4
 # Products of a matrix by its own transpose: see `triangle_rows`.
 PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
 ROWS_ON_LANES = 4096, 2048, 1024, 512
@@ -59,6 +68,9 @@ class Planned(NamedTuple):
         The product as the family has planned it.
     scope : str
         What a trial of the choice covers: see `Family.scope`.
+    is_last : bool
+        Whether the device does not work if these kernels fail: the family's plainest, if others
+        have failed, or others, if the plainest have.
     """
 
     plan: Plan
@@ -67,11 +79,7 @@ class Planned(NamedTuple):
     family: Family[Any, Any]
     choice: Choice
     scope: str
-
-    @property
-    def is_default(self) -> bool:
-        """Whether these are kernels that every device of this kind must have."""
-        return not (self.scope or self.family.instructions)
+    is_last: bool = False
 
     def about(self, where: str) -> str:
         """Return the key of the verdict on its kernels, on a device by its name for verdicts."""
@@ -82,7 +90,7 @@ class Planned(NamedTuple):
         keys = [self.about(where)]
         if self.family.instructions:
             keys.append(about_instructions(where, self.family.instructions))
-        if self.is_default:
+        if self.is_last:
             keys.append(about_device(where))
         return tuple(keys)
 
@@ -109,7 +117,7 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         problem = problem._replace(c=Layout((n, n), (n, 1), SCRATCH_ALIGNMENT))
     if problem.precision is None:
         family = family_for(device, problem)
-        choice = family.defaults(problem.shape, traits)[0]
+        choice = defaults_of(device, family, problem.shape)[0]
     else:
         family, choice = choose(device, problem)
     problem, turned = oriented(problem, family, choice, traits, may_turn=blocks == (0,))
@@ -134,7 +142,60 @@ def plan_of(device: Device, problem: Problem) -> Planned:
         whole = problem.c if rows else c  # which may have been joined into one taller matrix
         steps = (*plan.steps, *mirror_plan(whole, traits.limits).steps)
         plan = replace(plan, steps=steps)
-    return Planned(plan, swapped, problem, family, choice, family.scope(problem, choice, traits))
+    scope = family.scope(problem, choice, traits)
+    is_last = _is_last(device, family, choice, problem.shape)
+    return Planned(plan, swapped, problem, family, choice, scope, is_last)
+
+
+def _is_last(device: Device, family: Family[Any, Any], choice: Choice, shape: Shape) -> bool:
+    """Return whether nothing replaces a choice if its kernels fail: see `Planned`."""
+    plain = family.plainest(device.traits)
+    if family.instructions:  # kernels without them do
+        return False
+    if choice == plain:
+        return defaults_of(device, family, shape) == (plain,)
+    is_default = choice in family.defaults(shape, device.traits)  # otherwise defaults replace it
+    return is_default and bool(_failed(device, family, (plain,)))
+
+
+def plainest_of(device: Device, found: Planned) -> Planned | None:
+    """Return a product by the plainest choice, which is tried next where a default has failed.
+
+    So a device that fails in every way is soon known. None if no default has failed.
+    """
+    family, traits = found.family, device.traits
+    plain, defaults = family.plainest(traits), family.defaults(found.problem.shape, traits)
+    if found.choice == plain or not _failed(device, family, defaults):
+        return None
+    plan, scope = make_plan(device, found.problem, family, plain), repr(plain)
+    return found._replace(plan=plan, choice=plain, scope=scope, is_last=True)
+
+
+def _failed(device: Device, family: Family[Any, Any], choices: tuple[Choice, ...]) -> set[Choice]:
+    """Return those of a family's choices that a trial has rejected, as this process knows."""
+    name = family.name
+    if family.instructions or not has_rejected(name):
+        return set()
+    here = where(device)
+    return {x for x in choices if is_rejected(about_family(here, name, repr(x)))}
+
+
+def left(
+    device: Device, family: Family[Any, Any], choices: tuple[Choice, ...]
+) -> tuple[Choice, ...]:
+    """Return those of a family's choices that no trial has rejected; the plainest if none is."""
+    plain = family.plainest(device.traits)
+    failed = _failed(device, family, (*choices, plain))
+    if not (failed and choices):
+        return choices
+    kept = tuple(x for x in choices if x not in failed)
+    does_work = len(failed) < (2 if plain in failed else MOST_FAILED)
+    return kept if kept and does_work else (plain,)
+
+
+def defaults_of(device: Device, family: Family[Any, Any], shape: Shape) -> tuple[Choice, ...]:
+    """Return a family's defaults for a shape, without those that have failed on the device."""
+    return left(device, family, family.defaults(shape, device.traits))
 
 
 def block_rows(problem: Problem, traits: Traits) -> tuple[int, ...]:
@@ -247,7 +308,7 @@ def candidates_of(
     CPUs, where expected times compare families but not configs, a family has one choice.
     """
     traits, shape = device.traits, problem.shape
-    own = family.candidates(problem, traits) if family.is_modelled else ()
+    own = left(device, family, family.candidates(problem, traits) if family.is_modelled else ())
     if own and traits.has_vectors:
         yield choice_of(device, family, shape), 1.0
     elif own:
@@ -271,7 +332,7 @@ def family_for(device: Device, problem: Problem) -> Family[Any, Any]:
 @functools.lru_cache(maxsize=1024)
 def choice_of(device: Device, family: Family[Any, Any], shape: Shape) -> Choice:
     """Return a family's choice for a shape: a record's if one serves it, or the default."""
-    default: Choice = family.defaults(shape, device.traits)[0]
+    default: Choice = defaults_of(device, family, shape)[0]
     found = tuned(device, family.name, shape_class(*shape), default)
     if found is None or not family.serves(found, default, shape, device.traits):
         return default

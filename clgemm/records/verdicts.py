@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from clgemm.core.cache import recall, remember
+from clgemm.core.cache import recall, remember, remembered
 from clgemm.core.plan import Step
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.sources import sources_hash
@@ -27,6 +27,7 @@ __all__ = [
     "are_built",
     "discard",
     "forget",
+    "has_rejected",
     "is_rejected",
     "known",
     "learn_built",
@@ -85,8 +86,14 @@ def about_family(where: str, family: str, scope: str) -> str:
     scope : str
         As `Family.scope` returns it.
     """
-    digest = hashlib.sha256(scope.encode()).hexdigest()[:16] if scope else "defaults"
+    digest = hashlib.sha256(scope.encode()).hexdigest()[:16]
     return f"{where}: {family} {digest}, kernels {kernels_hash(family)}"
+
+
+def has_rejected(family: str) -> bool:
+    """Return whether this process knows of a trial of a family that has failed, on any device."""
+    about = f": {family} "
+    return any(verdict.reason and about in key for key, verdict in tuple(_verdicts.items()))
 
 
 def about_instructions(where: str, name: str) -> str:
@@ -117,13 +124,12 @@ def store(key: str, verdict: Verdict, keep: bool = True) -> None:
 
 
 def discard(where: str) -> None:
-    """Delete the verdicts on a device and on what all devices of its kind use."""
-    keys = [about_device(where)]
-    keys += (about_family(where, family.name, "") for family in FAMILIES)
-    keys += (about_instructions(where, each.instructions) for each in FAMILIES if each.instructions)
-    for key in keys:
-        _verdicts.pop(key, None)
-        remember(key, None)
+    """Delete the verdicts on a device and on its kernels."""
+    for key, entry in remembered(f"{where}: "):
+        if isinstance(entry, Mapping):
+            remember(key, None)
+    for key in [key for key in _verdicts if key.startswith(f"{where}: ")]:
+        del _verdicts[key]
 
 
 def _read(key: str) -> Verdict | None:

@@ -70,7 +70,7 @@ def planned(device: Device, problem: Problem) -> Planned:
     BrokenDeviceError
         If the device turns out not to work.
     """
-    rejected = set()
+    rejected: set[str] = set()
     while True:
         found = planner.plan_of(device, problem)
         if found.plan in _accepted:
@@ -80,13 +80,15 @@ def planned(device: Device, problem: Problem) -> Planned:
             if is_optional():
                 raise NotReadyError(f"{device.label} has not been tried with {found.choice.config}")
             verdict = judge(device, problem, found)
+            if verdict.reason:
+                _reject(device, found, verdict)
         if not verdict.reason:
             _accepted.add(found.plan)
             return found
-        if found.is_default or found.scope in rejected:
+        if found.is_last or found.about(where(device)) in rejected:
             raise _given_up(device, found, verdict)
-        rejected.add(found.scope)
-        _reject(device, found, verdict)
+        rejected.add(found.about(where(device)))
+        forget_plans()  # the planner makes another one
 
 
 def require_built(device: Device, plan: Plan) -> None:
@@ -150,18 +152,15 @@ def warn_unchecked(message: str) -> None:
 
 
 def _reject(device: Device, found: Planned, verdict: Verdict) -> None:
-    """Let the planner make another plan."""
+    """Take over what a trial has rejected."""
     for key in found.doomed(where(device)):
         verdicts.store(key, verdict, keep=False)  # on disk it is already
-    forget_plans()
     log.warning("%s is not used on %s: %s", found.choice.config, device.label, verdict.reason)
 
 
 def _given_up(device: Device, found: Planned, verdict: Verdict) -> BrokenDeviceError:
-    """Give the device up: kernels fail that nothing replaces."""
-    for key in found.doomed(where(device)):
-        verdicts.store(key, verdict, keep=False)
+    """Give the device up, for all processes if the plainest kernels fail: nothing replaces them."""
     verdict = verdict._replace(reason=f"the kernel family {found.family.name!r}: {verdict.reason}")
-    verdicts.store(verdicts.about_device(where(device)), verdict, keep=False)
+    verdicts.store(verdicts.about_device(where(device)), verdict, keep=found.is_last)
     forget_plans()
     return broken(device, verdict)

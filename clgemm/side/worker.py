@@ -182,12 +182,14 @@ class Server:
         """Try the kernels of a product, and build all that it needs."""
         found, wanted = find(list(device)), _problem_from(problem)
         plan = readiness.planned(found, wanted)
+        self._announce((plan.about(where(found)),))  # it may fail at this size alone
         if found.limits.has_vectors:  # PoCL compiles at the first launch
             _launch(found, plan, wanted.c)
         else:
             for step in plan.plan.steps:
                 programs.kernel(found, step.config, step.conditional)
             self._note(found, plan.plan)
+        self._announce(())
         return {"on": plan.about(where(found))}
 
     def do_product(
@@ -308,6 +310,9 @@ class Server:
             If a result is wrong.
         """
         about, before = found.about(where(device)), self._about
+        plain = planner.plainest_of(device, found)
+        if plain is not None and verdicts.known(plain.about(where(device))) is None:
+            self._judge(device, plain.problem, plain)
         self._announce(found.doomed(where(device)))
         try_plan(device, found)
         self._announce(before)

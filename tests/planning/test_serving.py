@@ -65,11 +65,13 @@ def test_a_relatives_config_is_tried_once_then_used(ship):
 
 
 def test_a_relatives_config_that_is_the_default_needs_no_trial_of_its_own(ship, device):
-    """It would serve without a record, too: the trial of the defaults covers it."""
+    """It would serve without a record, too: one trial covers both."""
+    problem = Problem.of(Shape(3, 3, 4), "float32")
+    default = planner.plan_of(device, problem)
     ship(direct_config(device.limits).work_m)
-    found = planner.plan_of(device, Problem.of(Shape(3, 3, 4), "float32"))
+    found = planner.plan_of(device, problem)
     assert found.choice.config == direct_config(device.limits)
-    assert found.is_default
+    assert found.about("here") == default.about("here")
     assert "not validated yet" not in shown()
 
 
@@ -80,7 +82,8 @@ def test_a_relatives_config_that_is_wrong_here_is_not_used(ship, device, caplog)
         np.testing.assert_array_equal(clgemm.sgemm(1.0, A, A.T), A @ A.T)
     used = [config.work_m for config in trials]
     assert used == [3]  # the worker has then tried the default, too
-    assert readiness.planned(device, Problem.of(Shape(3, 3, 4), "strict")).is_default
+    found = readiness.planned(device, Problem.of(Shape(3, 3, 4), "strict"))
+    assert found.choice == found.family.defaults(found.problem.shape, device.traits)[0]
     assert len(caplog.messages) == 1
     assert "work_m=3" in caplog.text
     assert "is not used" in caplog.text

@@ -91,10 +91,31 @@ def test_kernels_that_nothing_replaces_give_the_device_up(unknown, judged, monke
         readiness.planned(unknown, SMALL)
 
 
-def test_a_device_whose_default_kernels_fail_is_given_up(unknown, judged):
+def test_a_device_whose_kernels_all_fail_is_given_up(unknown, judged):
     """The error names the kernel family and the reason, and the next one needs no trial."""
     judged["reason"] = "wrong result at 12x12x12"
     for _ in range(2):
         with pytest.raises(BrokenDeviceError, match=r"the kernel family '.*': wrong result at"):
             readiness.planned(unknown, SMALL)
-    assert len(judged["trials"]) == 1
+    family = planner.choose(unknown, SMALL)[0]
+    assert judged["trials"][-1] == family.plainest(unknown.traits).config
+    assert len(judged["trials"]) == len(set(judged["trials"])) > 1
+
+
+def test_a_config_that_fails_alone_is_replaced(unknown, judged, monkeypatch):
+    """Where one default fails, another serves, or the plainest: the device stays in use."""
+    first = planner.plan_of(unknown, SMALL).choice.config
+    judge = readiness.judge
+
+    def judge_first(device, problem, plan):
+        judged["reason"] = "it did not build" * (plan.choice.config == first)
+        return judge(device, problem, plan)
+
+    monkeypatch.setattr(readiness, "judge", judge_first)
+    for _ in range(2):
+        found = readiness.planned(unknown, SMALL)
+        assert found.choice.config != first
+    assert len(judged["trials"]) == 2
+    assert verdicts.known(verdicts.about_device(where(unknown))) is None
+    judged["reason"] = ""
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, A, A), A @ A)

@@ -161,8 +161,8 @@ class Family(ABC, Generic[Config, Pack]):
         return as_found <= self.slack(shape, traits) * by_default
 
     def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
-        """Return what a trial of a choice, for a product, covers: "" for all of its defaults."""
-        return "" if choice in self.defaults(problem.shape, traits) else repr(choice)
+        """Return what a trial of a choice, for a product, covers: the choice, for all products."""
+        return repr(choice)
 
     def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
         """Return what is wrong with a choice besides products of whole numbers, "" if nothing is.

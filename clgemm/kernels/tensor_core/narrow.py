@@ -284,10 +284,6 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
         """Return the launch that multiplies, and with split-k one that adds up."""
         return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
 
-    def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
-        """Return the config: each has a kernel of its own."""
-        return repr(choice)
-
     def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
         """Return what is wrong on data of narrow and of wide range."""
         m, n = NARROW_TRIAL
