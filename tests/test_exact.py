@@ -333,17 +333,16 @@ def test_large_tiles_of_lanes(device, dtype):
     np.testing.assert_array_equal(runtime.run(like, types, x, y), expected(x, y, np.dtype(dtype)))
 
 
-IN_BYTES = (
-    "i1 i1 i1, u1 i1 i2, i1 i1 i4, i1 u1 i4, u1 i1 i8, u1 u1 u4, b1 i1 i1, i4 i4 i1, b1 b1 b1"
-)
+IN_BYTES = "i1 i1 i1, i4 i4 i1, i1 i1 i4, i1 u1 i4, u1 i1 i4"
 
 
 @pytest.mark.parametrize("types", [x.split() for x in IN_BYTES.split(", ")])
 def test_bytes_are_multiplied_four_at_a_time(device, types):
     """Whatever their signs are, and where k is no multiple of four."""
     like = Device(device.cl_device)
-    limits = replace(device.limits, vector_width=1, compute_units=64, byte_products=True)
-    like.__dict__["limits"] = limits
+    # With few registers and many units the tiles are small and not unrolled, which compiles fast.
+    limits = replace(device.limits, vector_width=1, compute_units=64, registers=128)
+    like.__dict__["limits"] = replace(limits, byte_products=True)
     types = Types(*types)
     rng = np.random.default_rng(2)
     for m, n, k in [(1, 1, 1), (3, 40, 65), (33, 20, 18_003)]:

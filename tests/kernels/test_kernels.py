@@ -226,7 +226,7 @@ def check_any_strides(data, m, n, k):
 
 @pytest.mark.parametrize(
     "config",
-    [ODD_TILES, LEFT_OVER, TALL, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]],
+    [ODD_TILES, LEFT_OVER, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]],
     ids=name,
 )
 @given(data=st.data(), m=st.integers(1, 50), n=st.integers(1, 50), k=st.integers(1, 30))
