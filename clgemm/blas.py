@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -30,7 +30,9 @@ from clgemm.runtime.operands import (
 from clgemm.storage import Order, check_leading, smallest_leading, storage_size, window
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pyopencl as cl
+    import pyopencl.array as cl_array
 
 __all__ = ["cgemm", "dgemm", "gemm", "sgemm", "ssyrk", "zgemm"]
 
@@ -39,6 +41,50 @@ Sizes = tuple[int | None, int | None, int | None]  # m, n and k; None if not giv
 UNKNOWN_SIZES: Sizes = None, None, None
 
 
+@overload
+def sgemm(
+    alpha: float,
+    a: cl_array.Array,
+    b: cl_array.Array,
+    beta: float = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    lda: int | None = None,
+    ldb: int | None = None,
+    ldc: int | None = None,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> cl_array.Array: ...
+@overload
+def sgemm(
+    alpha: float,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    beta: float = 0.0,
+    c: Any = None,
+    trans_a: int = 0,
+    trans_b: int = 0,
+    overwrite_c: int = 0,
+    *,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    lda: int | None = None,
+    ldb: int | None = None,
+    ldc: int | None = None,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> npt.NDArray[np.float32]: ...
 def sgemm(
     alpha: float,
     a: Any,
@@ -210,6 +256,36 @@ def sgemm(
     return result
 
 
+@overload
+def ssyrk(
+    alpha: float,
+    a: cl_array.Array,
+    beta: float = 0.0,
+    c: Any = None,
+    trans: int = 0,
+    lower: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> cl_array.Array: ...
+@overload
+def ssyrk(
+    alpha: float,
+    a: npt.ArrayLike,
+    beta: float = 0.0,
+    c: Any = None,
+    trans: int = 0,
+    lower: int = 0,
+    overwrite_c: int = 0,
+    *,
+    order: Order = "F",
+    precision: str | None = None,
+    queue: cl.CommandQueue | None = None,
+    wait_for: Sequence[cl.Event] | None = None,
+) -> npt.NDArray[np.float32]: ...
 def ssyrk(
     alpha: float,
     a: Any,
