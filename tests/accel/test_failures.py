@@ -373,8 +373,7 @@ def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypa
     "error",
     [
         ImportError("libOpenCL.so.1: cannot open shared object file"),
-        *(cl.RuntimeError("OUT_OF_RESOURCES"), MemoryError("none left")),
-        *(OSError("planted"), NoDeviceError("none works")),
+        *(cl.RuntimeError("OUT_OF_RESOURCES"), OSError("planted"), NoDeviceError("none works")),
     ],
     ids=lambda error: type(error).__module__.strip("_") + "." + type(error).__name__,
 )
@@ -395,6 +394,27 @@ def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, c
     assert report().offloaded == 0
     assert [str(error) in record.getMessage() for record in caplog.records] == [True]
     assert str(error) in report().why_nothing
+
+
+def test_a_device_without_room_is_tried_again_later(ready, monkeypatch, caplog):
+    """Other processes hold its memory now: NumPy multiplies, and nothing is given up."""
+    forget_products()
+
+    def fail():
+        tried.append(True)
+        raise MemoryError("none left")
+
+    tried = []
+    monkeypatch.setattr(opening, "open_chosen", fail)
+    monkeypatch.setattr(preparation, "START_US", 0.0)
+    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled():
+        for _ in range(3):
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    assert tried == [True]  # in ten seconds again: tests/side/test_preparation.py
+    assert report().offloaded == 0
+    assert not caplog.records
+    assert not preparation.state.reason
 
 
 def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypatch, caplog):
