@@ -45,7 +45,6 @@ DEEP = "call near the recursion limit"
 BUSY = "call inside another product"
 CLOSED = "call at exit"
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 10.0, 600.0
 MOST_WARNINGS = 100  # the most warnings that are remembered, so that none is repeated
 # The most stack frames that a product on a device needs.
 ROOM = 150
@@ -169,7 +168,7 @@ class Failures:
 
     def _pause(self, name: str, what: str) -> None:
         failures = 1 + (self._failed.failures if self._failed else 0)
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 30), LONGEST_PAUSE_SECONDS)
+        pause = preparation.pause_s(failures)
         self._failed = FailedDevice(name, failures, time.time() + pause, what)
         self._ends = time.monotonic() + pause
         log_safely(logging.WARNING, f"a product failed, and NumPy repeats it: {self._failed}")

@@ -52,7 +52,7 @@ NEEDS_FALLBACK = 0.15
 NEGLIGIBLE = 1.02
 # A family so many of whose choices have failed is left with the plainest, if that works.
 MOST_FAILED = 4
-# Products of a matrix by its own transpose: see `triangle_rows`.
+# Products of a matrix by its own transpose: see `triangle_rows` and `block_rows`.
 PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
 ROWS_ON_LANES = 4096, 2048, 1024, 512
 
@@ -131,12 +131,10 @@ def plan_of(device: Device, problem: Problem) -> Planned:
             return by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
         return upper_triangle(make, problem, rows) if rows else make(problem)
 
-    rows, *others = blocks
-    plan = in_blocks(rows)
-    if others:
-        plans = {rows: plan, **{each: in_blocks(each) for each in others}}
+    plans, rows = {each: in_blocks(each) for each in blocks}, blocks[0]
+    if len(plans) > 1:
         rows = min(plans, key=lambda each: expected_us(plans[each], traits.limits, NEEDS_FALLBACK))
-        plan = plans[rows]
+    plan = plans[rows]
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
     if problem.is_symmetric and (rows or not traits.has_vectors):
         whole = problem.c if rows else c  # which may have been joined into one taller matrix
@@ -154,8 +152,9 @@ def _is_last(device: Device, family: Family[Any, Any], choice: Choice, shape: Sh
         return False
     if choice == plain:
         return defaults_of(device, family, shape) == (plain,)
-    is_default = choice in family.defaults(shape, device.traits)  # otherwise defaults replace it
-    return is_default and bool(_failed(device, family, (plain,)))
+    # If it is no default, the defaults replace it.
+    has_failed = bool(_failed(device, family, (plain,)))
+    return has_failed and choice in family.defaults(shape, device.traits)
 
 
 def plainest_of(device: Device, found: Planned) -> Planned | None:

@@ -49,7 +49,7 @@ LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds p
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
 NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
-PAUSE_S = 10.0  # after which is tried again what had no room
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # after which is tried again what has failed
 OPENED = "a device was opened"  # the key of what is stored then
 
 clock = Clock()
@@ -59,17 +59,22 @@ running: dict[int, Entry] = {}  # the product that each thread computes now
 _begun = time.perf_counter()
 
 
+def pause_s(failures: int) -> float:
+    """Return the time until something is tried again, by its failures in a row."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 30), LONGEST_PAUSE_S)
+
+
 class Pause:
-    """The time until something is tried again, twice as long after each failure."""
+    """The time until something is tried again, longer after each failure."""
 
     def __init__(self) -> None:
-        self._next_s, self._ends_s = PAUSE_S, 0.0
+        self._failures, self._ends_s = 0, 0.0
 
     def begin(self, now_s: float) -> None:
         """Begin a pause, unless there is one."""
         if self.is_over(now_s):
-            self._ends_s = now_s + self._next_s
-            self._next_s *= 2
+            self._failures += 1
+            self._ends_s = now_s + pause_s(self._failures)
 
     def is_over(self, now_s: float) -> bool:
         """Return whether there is none now."""

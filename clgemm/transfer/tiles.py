@@ -753,15 +753,10 @@ def share_of(
         )
 
     if product.is_symmetric and not any(stays):
-        plan = planned((False, True))
-        if all(tile.first and tile.last and _rows_of(tile) == sizes[0] for tile in plan.tiles):
+        plan, whole = planned((False, True)), tuple(slice(0, size) for size in sizes[:2])
+        if all(x.first and x.last and x.blocks[2][-2:] == whole for x in plan.tiles):
             return Share(staging, product, plan, arrays, (*kept, None), is_sent_once=True)
     return Share(staging, product, planned(stays), arrays, (*kept, None))
-
-
-def _rows_of(tile: Tile) -> int:
-    rows = tile.blocks[2][-2]
-    return int(rows.stop - rows.start)
 
 
 def _are_tiles_columns(

@@ -273,7 +273,7 @@ def test_a_pause_has_an_end(device):
         assert found.add(cl.RuntimeError("planted"), True, None) == failures.FAILED
     (left_out,) = found.failed()
     assert left_out.failures == 2000
-    assert left_out.until - time.time() <= failures.LONGEST_PAUSE_SECONDS
+    assert left_out.until - time.time() <= preparation.LONGEST_PAUSE_S
     assert found.pauses()
 
 
@@ -369,6 +369,24 @@ def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypa
     assert preparation.state.reason == str(error)
 
 
+def multiply_where_opening_fails(error, monkeypatch, caplog):
+    """Multiply three times, right each time; return an item for each attempt to open a device."""
+    forget_products()
+
+    def fail():
+        tried.append(True)
+        raise error
+
+    tried = []
+    monkeypatch.setattr(opening, "open_chosen", fail)
+    monkeypatch.setattr(preparation, "START_US", 0.0)
+    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
+    with caplog.at_level(logging.WARNING, "clgemm"), enabled():
+        for _ in range(3):
+            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    return tried
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -380,17 +398,7 @@ def test_a_device_that_turns_out_to_be_broken_is_given_up(error, ready, monkeypa
 def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, caplog):
     """If the device cannot be opened, whatever the error is, NumPy multiplies, with one warning."""
     preparation._warn_once.cache_clear()
-    forget_products()
-
-    def fail():
-        raise error
-
-    monkeypatch.setattr(opening, "open_chosen", fail)
-    monkeypatch.setattr(preparation, "START_US", 0.0)
-    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
-    with caplog.at_level(logging.WARNING, "clgemm"), enabled():
-        for _ in range(3):
-            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    multiply_where_opening_fails(error, monkeypatch, caplog)
     assert report().offloaded == 0
     assert [str(error) in record.getMessage() for record in caplog.records] == [True]
     assert str(error) in report().why_nothing
@@ -398,19 +406,7 @@ def test_a_device_that_cannot_be_opened_is_given_up(error, ready, monkeypatch, c
 
 def test_a_device_without_room_is_tried_again_later(ready, monkeypatch, caplog):
     """Other processes hold its memory now: NumPy multiplies, and nothing is given up."""
-    forget_products()
-
-    def fail():
-        tried.append(True)
-        raise MemoryError("none left")
-
-    tried = []
-    monkeypatch.setattr(opening, "open_chosen", fail)
-    monkeypatch.setattr(preparation, "START_US", 0.0)
-    monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
-    with caplog.at_level(logging.WARNING, "clgemm"), enabled():
-        for _ in range(3):
-            np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
+    tried = multiply_where_opening_fails(MemoryError("none left"), monkeypatch, caplog)
     assert tried == [True]  # in ten seconds again: tests/side/test_preparation.py
     assert report().offloaded == 0
     assert not caplog.records
