@@ -123,7 +123,7 @@ def test_only_views_of_one_array_are_its_transpose(device):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Triangles are computed in blocks of 32 rows and more, whatever pays."""
-    sizes = {"PACKED_ROWS": 1, "TRIANGLE_GRAIN": 32, "TRIANGLE_DEPTH": 1, "ROWS_ON_LANES": (32,)}
+    sizes = {"PACKED_ROWS": 1, "TRIANGLE_GRAIN": 32, "TRIANGLE_DEPTH": 1}
     for name, size in sizes.items():
         monkeypatch.setattr(planner, name, size)
     forget_plans()

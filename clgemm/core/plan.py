@@ -37,6 +37,7 @@ __all__ = [
     "operand_in_place",
     "round_up",
     "slices",
+    "tiles_of",
     "widest_load",
 ]
 
@@ -177,6 +178,17 @@ def ceil_div(x: int, y: int) -> int:
 def round_up(x: int, multiple: int) -> int:
     """Return the smallest multiple that is not less than x."""
     return ceil_div(x, multiple) * multiple
+
+
+def tiles_of(m: int, n: int, tile_m: int, tile_n: int, is_half: bool = False) -> int:
+    """Return how many tiles cover a matrix; or, with `is_half`, what is right of its diagonal.
+
+    It is not taller than wide then, and one side of a tile divides the other.
+    kernels/common/swizzle.cl numbers the tiles.
+    """
+    rows, columns = ceil_div(m, tile_m), ceil_div(n, tile_n)
+    left_out = sum(row * tile_m // tile_n for row in range(rows)) if is_half else 0
+    return rows * columns - left_out
 
 
 def widest_load(x: Layout, down_rows: bool, most: int) -> int:

@@ -170,6 +170,8 @@ class Problem(NamedTuple):
     # If B is A's transpose and C need not be symmetric: the triangles of C that are updated. The
     # others are neither read nor written. "both" may be ignored: it stands for all of C.
     triangles: Triangles = ""
+    # Whether elements of a square C below the diagonal need not be computed: B is A's transpose.
+    is_half: bool = False
 
     @classmethod
     def of(cls, shape: Shape, precision: str) -> Problem:
@@ -218,7 +220,7 @@ class Problem(NamedTuple):
         b, a, c = (x.transposed() for x in self.layouts)
         flipped: dict[str, Triangles] = {"upper": "lower", "lower": "upper"}
         triangles = flipped.get(self.triangles, self.triangles)
-        return self._replace(a=a, b=b, c=c, triangles=triangles)
+        return self._replace(a=a, b=b, c=c, triangles=triangles, is_half=False)
 
     def broadcast(self) -> Problem:
         """Return the same product, with `a` and `b` broadcast to the batch of `c`."""

@@ -44,7 +44,8 @@ def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
     make : callable
         Returns the plan of the problem or of a part of it.
     """
-    return _bounded(*_in_parts(make, problem))
+    made = make(problem)
+    return made if _is_bounded(made) else _halved(*_in_parts(make, problem))
 
 
 def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int) -> Plan:
@@ -86,7 +87,7 @@ def by_way_of_scratch(
     make : callable
         Returns the plan of a block, which every device accepts.
     """
-    made, (whole_a, whole_b, _) = _in_parts(make, problem)
+    _, (whole_a, whole_b, _) = _in_parts(make, problem)
     plans, n, c = [], problem.n, problem.c
     for start in range(0, n, rows):
         stop = min(start + rows, n)
@@ -96,7 +97,10 @@ def by_way_of_scratch(
         first_c = start * c.row_stride + left * c.column_stride
         origins: dict[Slot, int] = {"a": first_a, "b": first_b, "c": first_c}
         block = a.layout.rows, b.layout.columns
-        plan = made(a.layout, b.layout, Layout(block, (block[1], 1), SCRATCH_ALIGNMENT))
+        to = Layout(block, (block[1], 1), SCRATCH_ALIGNMENT)
+        # A whole one begins at the diagonal.
+        is_half = block == (n, n) and problem.triangles != "lower"
+        plan = make(Problem(a.layout, b.layout, to, problem.precision, is_half=is_half))
         plans.append((_to_scratch(plan, FLOAT_BYTES * math.prod(block)), origins))
         plans.append((triangles_plan(block, c, problem.triangles, limits), origins))
     return _joined(plans)
@@ -159,7 +163,11 @@ class _Operand(NamedTuple):
         return self._replace(layout=part), first
 
 
-def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
+def _is_bounded(plan: Plan) -> bool:
+    return all(step.groups * step.config.items <= LAST_ITEM for step in plan.steps)
+
+
+def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
     """Return the plan for the operands, divided as in `bounded`.
 
     Parameters
@@ -169,17 +177,17 @@ def _bounded(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
     operands : tuple of _Operand
         The last one is C.
     """
-    made = make(*(operand.layout for operand in operands))
     shape = operands[-1].layout.shape
     longest = max(shape)
-    if longest == 1 or all(step.groups * step.config.items <= LAST_ITEM for step in made.steps):
-        return made
+    if longest == 1:
+        return make(*(operand.layout for operand in operands))
     axis, half = shape.index(longest), half_of(longest)
     plans = []
     for start, stop in ((0, half), (half, longest)):
         parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)
         origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
-        plans.append((_bounded(make, parts), origins))
+        made = make(*(part.layout for part in parts))
+        plans.append((made if _is_bounded(made) else _halved(make, parts), origins))
     return _joined(plans)
 
 

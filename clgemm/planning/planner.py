@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from clgemm.core.cache import forgettable, holds_contexts
 from clgemm.core.plan import Plan, expected_us, least_us, round_up
-from clgemm.core.problem import Layout, Problem, Shape, shape_class
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape, shape_class
 from clgemm.core.traits import Traits
 from clgemm.hardware.device import Device, where
 from clgemm.kernels import FAMILIES, family_named
@@ -52,9 +52,8 @@ NEEDS_FALLBACK = 0.15
 NEGLIGIBLE = 1.02
 # A family so many of whose choices have failed is left with the plainest, if that works.
 MOST_FAILED = 4
-# Products of a matrix by its own transpose: see `triangle_rows` and `block_rows`.
+# Products of a matrix by its own transpose: see `triangle_rows`.
 PACKED_ROWS, TRIANGLE_GRAIN, TRIANGLE_DEPTH = 32, 256, 256
-ROWS_ON_LANES = 4096, 2048, 1024, 512
 
 
 class Planned(NamedTuple):
@@ -110,34 +109,38 @@ def plan_of(device: Device, problem: Problem) -> Planned:
     if swapped:
         problem = problem.transposed()
     problem = problem.scaling() if problem.precision is None else problem.folded()
-    blocks = block_rows(problem, traits)
-    updated = problem.c if problem.triangles and 0 not in blocks else None
+    if problem.triangles == "lower" and not traits.has_vectors:  # C' has the same elements
+        problem, swapped = problem.transposed(), not swapped
+    rows = triangle_rows(problem, traits)
+    updated = problem.c if problem.triangles and rows else None
     if updated is not None:
         n = problem.n
         problem = problem._replace(c=Layout((n, n), (n, 1), SCRATCH_ALIGNMENT))
+    # On lanes, kernels leave out what is mirrored, or what is no part of the triangle.
+    steps_of_c = abs(problem.c.row_stride), abs(problem.c.column_stride)
+    is_upper = problem.is_symmetric and steps_of_c[0] >= steps_of_c[1]
+    is_upper |= updated is not None and rows == problem.n
+    if is_upper and problem.m == problem.n and not traits.has_vectors:
+        problem = problem._replace(is_half=True)
     if problem.precision is None:
         family = family_for(device, problem)
         choice = defaults_of(device, family, problem.shape)[0]
     else:
         family, choice = choose(device, problem)
-    problem, turned = oriented(problem, family, choice, traits, may_turn=blocks == (0,))
+    problem, turned = oriented(problem, family, choice, traits, may_turn=not rows)
     swapped ^= turned
 
     def make(part: Problem) -> Plan:
         return make_plan(device, part, family, choice)
 
-    def in_blocks(rows: int) -> Plan:
-        if updated is not None:
-            return by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
-        return upper_triangle(make, problem, rows) if rows else make(problem)
-
-    plans, rows = {each: in_blocks(each) for each in blocks}, blocks[0]
-    if len(plans) > 1:
-        rows = min(plans, key=lambda each: expected_us(plans[each], traits.limits, NEEDS_FALLBACK))
-    plan = plans[rows]
+    if updated is not None:
+        plan = by_way_of_scratch(make, problem._replace(c=updated), rows, traits.limits)
+    else:
+        plan = upper_triangle(make, problem, rows) if rows else make(problem)
     # On lanes, kernels may take A otherwise than B, as those of tensor cores do.
     if problem.is_symmetric and (rows or not traits.has_vectors):
-        whole = problem.c if rows else c  # which may have been joined into one taller matrix
+        # C may have been joined into one taller matrix.
+        whole = problem.c if rows or problem.is_half else c
         steps = (*plan.steps, *mirror_plan(whole, traits.limits).steps)
         plan = replace(plan, steps=steps)
     scope = family.scope(problem, choice, traits)
@@ -197,39 +200,30 @@ def defaults_of(device: Device, family: Family[Any, Any], shape: Shape) -> tuple
     return left(device, family, family.defaults(shape, device.traits))
 
 
-def block_rows(problem: Problem, traits: Traits) -> tuple[int, ...]:
-    """Return the rows of the blocks in which a triangle of C may be computed; 0 for all of C.
-
-    Of several, the fastest by the expected times is taken.
-    """
-    n, is_one = problem.n, problem.triangles in ("upper", "lower")
-    if traits.has_vectors or not (problem.is_symmetric or is_one) or problem.m != n:
-        return (triangle_rows(problem, traits),)
-    found = tuple(rows for rows in ROWS_ON_LANES if 2 * rows <= n)
-    whole = n if is_one else 0
-    if traits.has_cost_model:
-        return (whole, *found)
-    return (next((rows for rows in found if 4 * rows <= n), whole),)
-
-
 def triangle_rows(problem: Problem, traits: Traits) -> int:
-    """Return the rows of a CPU's blocks of the upper triangle of C; 0 for all of C.
+    """Return the rows of blocks in which a triangle of C is computed; 0 for all of C.
 
-    A block takes half of its rows' square for nothing, and packing B about as long as
-    `PACKED_ROWS` more rows.
+    On a CPU, a block takes half of its rows' square for nothing, and packing B about as long as
+    `PACKED_ROWS` more rows. On lanes, kernels leave out what is below the diagonal, so that only
+    triangles that are updated have blocks: one, if its memory can be allocated.
     """
     is_one = problem.triangles in ("upper", "lower")
-    n, c = problem.n, problem.c
-    is_wanted = problem.is_symmetric or (problem.triangles and not c.batch)
-    if not (traits.has_vectors and is_wanted) or problem.m != n:
+    n, c, on_lanes = problem.n, problem.c, not traits.has_vectors
+    is_wanted = (problem.is_symmetric and not on_lanes) or (problem.triangles and not c.batch)
+    if not is_wanted or problem.m != n:
         return 0
     rows = round_up(math.isqrt(PACKED_ROWS * n), TRIANGLE_GRAIN)
+    if on_lanes:
+        rows = traits.limits.allocation_bytes // (FLOAT_BYTES * n) // TRIANGLE_GRAIN
+        rows = max(1, rows) * TRIANGLE_GRAIN
     if is_one:
         return min(n, rows)
     if problem.triangles:  # all of C is read and written besides
         pays = problem.k >= 2 * TRIANGLE_DEPTH
     else:
         pays = problem.k >= TRIANGLE_DEPTH and c.row_stride >= c.column_stride
+    if on_lanes:
+        return n if pays and n <= rows else 0
     return rows if pays and n >= 3 * rows else 0
 
 
@@ -243,6 +237,7 @@ def oriented(
     """Return a product as a family plans it, and whether that is the transpose, if it is faster."""
     if not family.instructions:  # OpenCL C alone: IEEE multiply-adds in every precision
         problem = problem._replace(precision="strict")
+    may_turn &= not problem.is_half
     turned = may_turn and family.is_faster_transposed(problem, choice, traits)
     return problem.transposed() if turned else problem, turned
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from clgemm.kernels.exact.plan import (
     kernels,
     lane_work,
 )
+from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.planning.bounded import upper_triangle
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
@@ -60,7 +62,12 @@ def computes(device: Device, types: Types) -> bool:
 
 
 def bind(
-    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int = 0
+    layouts: Layouts,
+    types: Types,
+    device: Device,
+    space: Workspace,
+    rows: int = 0,
+    is_symmetric: bool = False,
 ) -> BoundCall:
     """Return what computes C = A B, or adds it to C if `beta` is 1, built and set up.
 
@@ -69,6 +76,8 @@ def bind(
     rows : int, optional
         Of a symmetric product, only blocks of so many rows from the diagonal on are computed. C has
         its rows one after the other then. With 0, all of C is computed.
+    is_symmetric : bool, optional
+        Whether B is A's transpose, so that half of C may be computed and mirrored.
 
     Raises
     ------
@@ -80,14 +89,19 @@ def bind(
     if not computes(device, types):
         raise RejectedError(f"{device.label} does not multiply {types.a} and {types.b}")
     _require(device, types)
-    return _bound(layouts, types, device, space, rows)
+    return _bound(layouts, types, device, space, rows, is_symmetric)
 
 
 def _bound(
-    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int = 0
+    layouts: Layouts,
+    types: Types,
+    device: Device,
+    space: Workspace,
+    rows: int = 0,
+    is_symmetric: bool = False,
 ) -> BoundCall:
     a, b, c = layouts
-    found = _plan(layouts, types, device.limits, rows)
+    found = _plan(layouts, types, device.limits, rows, is_symmetric)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
@@ -98,9 +112,17 @@ def _bound(
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _plan(layouts: Layouts, types: Types, limits: Limits, rows: int) -> ExactPlan | None:
-    whole = exact_plan(*layouts, types, limits)
-    if not rows or whole is None:
+def _plan(
+    layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
+) -> ExactPlan | None:
+    is_mirrored = is_symmetric and not limits.has_vectors
+    whole = exact_plan(*layouts, types, limits, is_half=is_mirrored)
+    if whole is None:
+        return None
+    if is_mirrored:
+        mirrored = mirror_plan(layouts[2], limits, int(types.c[1:])).steps
+        return whole._replace(plan=replace(whole.plan, steps=(*whole.plan.steps, *mirrored)))
+    if not rows:
         return whole
 
     def make(part: Problem) -> Plan:

@@ -81,6 +81,12 @@ class Rates:
             del rates[0]
         rates.append(work / max(us, 1e-3))
 
+    def add_bound(self, of: SizeClass, work: int, us: float) -> None:
+        """Add a lower bound: a measurement while something else was computed."""
+        rates = self._rates.get(of)
+        if not rates or work / max(us, 1e-3) > sorted(rates)[len(rates) // 2]:
+            self.add(of, work, us)
+
     def us(self, of: SizeClass, work: int) -> float:
         """Return what a product is expected to take; 0.0 if no class near its own is known."""
         kind, size, side = of

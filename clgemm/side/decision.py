@@ -204,6 +204,11 @@ class Entry:
             self.reason = HOST_FASTER
         return is_faster
 
+    def may_gain(self, least: float) -> bool:
+        """Return whether nothing says that the device takes so many times as long as NumPy."""
+        host, device = self.expected_us()
+        return not device > least * host > 0
+
     def _decided(self) -> bool:
         if self.trial > 0:
             self.trial -= 1
@@ -239,11 +244,13 @@ class Entry:
         number, self.untimed = 1 + self.untimed, 0
         self.calls += number - 1
         counts.add(self.function, self.reason or HOST_FASTER, number * us * 1e-6, number)
-        if running:
+        rates = preparation.clock.host
+        if running or preparation.state.is_working:
             self.host.add_bound(us)
+            rates.add_bound(self.size_class, self.work, us)
         else:
             self.host.add(us)
-            preparation.clock.host.add(self.size_class, self.work, us)
+            rates.add(self.size_class, self.work, us)
         if not self.trial:
             self.remaining = min(self.calls, MOST_UNTIMED, int(UNTIMED_US / us))
         preparation.state.advance(self, us, number)

@@ -38,6 +38,11 @@ log = logging.getLogger(__name__)
 
 START_US = 2e4  # of products before anything is done
 ENOUGH_US = 5e3  # a product is asked for once it has taken so long in all
+# Child processes are started once products that may gain by it have taken so long, divided by the
+# cores: on few cores, the program feels them.
+CHILD_COST_US = 5e5
+# A product is not asked for where others of its class take the device so many times as long.
+TOO_SLOW = 1.25
 # The parts of the time so far that all this may take, and trials of a side.
 WORK_SHARE, TRIALS_SHARE = 0.03, 0.02
 # What this process takes to read what is stored, to start child processes, to ask for a product.
@@ -88,15 +93,18 @@ class State:
     ----------
     is_open : bool
         Whether the device is open.
+    is_working : bool
+        Whether child processes work, which makes this process's products take longer.
     reason : str
         Why it will not be; empty otherwise.
     """
 
     def __init__(self) -> None:
-        self.is_open, self.reason = False, ""
+        self.is_open, self.is_working, self.reason = False, False, ""
         self._is_opening = False
         self._opens, self._asks = Pause(), Pause()  # after either had no room
         self._postponed: list[Entry] = []
+        self._missing: list[Entry] = []  # what no other process has measured
         self.gain_s = 0.0  # what the device has saved, or would have
         self._host_us = 0.0
         self._spent_us = self._worked_us = 0.0
@@ -154,7 +162,9 @@ class State:
             for each in list(self._wanted.values()):
                 self.prepare(each)
             self._wanted.clear()
-        if self._requests:
+            if self._missing:
+                self._request_missing()
+        if self.is_working:
             self._poll()
         if self._postponed and self._asks.is_over(self.elapsed_s()):
             for each in self._postponed:
@@ -174,36 +184,52 @@ class State:
         return True
 
     def prepare(self, entry: Entry, again: bool = False) -> None:
-        """Have a child process compute a product, unless that was asked for."""
-        if not again and (entry.is_settled or (entry.estimate_us and self.is_open)):
+        """Look up what the device takes for a product, or have a child process compute it."""
+        if again:
+            self._request(entry)
             return
-        if entry.calls * entry.host.us < ENOUGH_US and not again:
+        if entry.is_settled or (entry.estimate_us and self.is_open):
+            return
+        if entry.calls * entry.host.us < ENOUGH_US:
             return
         entry.is_settled = True
-        key = _product_key(_signature(entry), entry.devices)
-        if not again and (measured := _measured_us(key)):
+        if measured := _measured_us(_product_key(_signature(entry), entry.devices)):
             self._learn(entry, measured)
-            return
+        else:
+            self._missing.append(entry)
+
+    def _request_missing(self) -> None:
+        """Have those products computed that may gain by it, if they pay for a child process."""
+        self._missing = [each for each in self._missing if each.may_gain(TOO_SLOW)]
+        taken_us = sum(each.calls * each.host.us for each in self._missing)
+        if self._is_started or taken_us * usable_processors() >= CHILD_COST_US:
+            for each in self._missing:
+                self._request(each)
+            self._missing.clear()
+
+    def _request(self, entry: Entry) -> None:
+        """Have a child process compute a product."""
         if not may_prepare():
             return
         from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial
 
         if not self._is_started:
-            self._is_started = trial.start(does_rest=True)
+            self._is_started = self.is_working = trial.start(does_rest=True)
         if not self._is_started:
             # The device is used unchecked, from the next large product on.
             log.info("no child process can be started: %s", trial.impossible())
             self.open()
             return
         a, b, shape = entry.operands
+        key = _product_key(_signature(entry), entry.devices)
         arguments = {"device": _identity(entry.devices), "a": a, "b": b, "shape": shape}
         arguments |= {"precision": chosen_precision(), "key": key}
         arguments |= {"is_symmetric": entry.size_class[0] == "symmetric", "dtypes": entry.dtypes}
         number = trial.request("product", **arguments)
         if number is not None:
             self._requests[number] = entry
-            entry.is_requested = True
+            entry.is_requested = self.is_working = True
 
     def _poll(self) -> None:
         """Take in what child processes have found."""
@@ -226,6 +252,7 @@ class State:
         found = trial.found_devices()
         if found is not None and found["device"] is None:
             self.give_up(found["problem"])
+        self.is_working = bool(self._requests or progress())
 
     def _learn(self, entry: Entry, us: float) -> None:
         """Take over what another process has measured of a product, which is built then."""

@@ -155,10 +155,11 @@ def multiply_exactly(
             zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
         )
     types = exact.types_of(a, b, c)
+    is_symmetric = types.a == types.b and own_transpose(a, b)
     if not isinstance(c, np.ndarray):
-        space = workspace(c.queue)
+        space, device = workspace(c.queue), of_queue(c.queue)
         a, b = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
-        bound = exact.bind(layouts_of(a, b, c), types, of_queue(c.queue), space)
+        bound = exact.bind(layouts_of(a, b, c), types, device, space, is_symmetric=is_symmetric)
         execute(bound, 1.0, a, b, 0.0, c)
         return
     device = chosen()[0] if device is None else device
@@ -167,31 +168,39 @@ def multiply_exactly(
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     meter = begun(math.prod(c.shape) * a.shape[-1])
     if (config := transfer_config(device)) is None:
-        _multiply_exactly_in_place(a, b, c, types, device)
+        _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
     else:
         pool = staging(device, config)
         advance = int if meter is None else meter.advance
         scalars = 1.0, 0.0, "strict"
-        product = TiledProduct(*scalars, device, pool.space, advance=advance, types=types)
+        product = TiledProduct(
+            *(*scalars, device, pool.space),
+            is_symmetric=is_symmetric,
+            advance=advance,
+            types=types,
+        )
         with watched(is_wanted=False):
-            multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+            is_whole = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+        if is_symmetric and not is_whole:
+            mirror(c, pool)
     if meter is not None:
         meter.end()
 
 
 def _multiply_exactly_in_place(
-    a: HostArray, b: HostArray, c: HostArray, types: Types, device: Device
+    a: HostArray, b: HostArray, c: HostArray, types: Types, device: Device, is_symmetric: bool
 ) -> None:
     """Write A B to C on a device that uses them where they lie; of A A', compute one triangle."""
     rows = 0
-    if types.a == types.b != "b1" and own_transpose(a, b):  # of booleans it takes no less time
+    if is_symmetric and types.a != "b1":  # of booleans it takes no less time
         if abs(c.strides[-2]) < abs(c.strides[-1]):
             c = c.swapaxes(-1, -2)
         problem, _ = problem_of(a, b, c, "strict", 0.0)
         rows = triangle_rows(problem.broadcast(), device.traits)
-    bound = exact.bind(layouts_of(a, b, c), types, device, workspace(device.queue), rows)
+    space = workspace(device.queue)
+    bound = exact.bind(layouts_of(a, b, c), types, device, space, rows, is_symmetric)
     execute(bound, 1.0, a, b, 0.0, c)
-    if rows:
+    if rows or (is_symmetric and types.c[0] == "c"):  # whose sums are not in one order
         mirror(c, None)
 
 

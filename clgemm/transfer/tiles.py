@@ -71,7 +71,10 @@ class TiledProduct(NamedTuple):
     def bind(self, a: Layout, b: Layout, c: Layout, is_whole: bool = False) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
         if self.types is not None:
-            return exact.bind((a, b, c), self.types, self.device, self.space)
+            layouts, is_symmetric = (a, b, c), self.is_symmetric and is_whole
+            return exact.bind(
+                layouts, self.types, self.device, self.space, is_symmetric=is_symmetric
+            )
         problem = Problem(a, b, c, self.precision, self.is_symmetric and is_whole)
         return bind(problem, self.device, self.space)
 

@@ -11,6 +11,7 @@ from clgemm.core.plan import OutlierCounter
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tiled.family import lane_configs
+from clgemm.kernels.tiled.plan import make_tiled_plan
 from clgemm.planning import bounded, planner
 from clgemm.planning.bounded import by_way_of_scratch, upper_triangle
 
@@ -54,25 +55,37 @@ def test_a_plan_is_cut_only_where_it_must_be(over, monkeypatch):
     assert (len(planned(200, 90, 70).steps) == len(whole.steps)) == (not over)
 
 
-@pytest.mark.parametrize("triangles", ["", "upper", "lower"])
 @pytest.mark.parametrize("kind", ["GPU", "CPU"])
-def test_blocks_on_lanes(triangles, kind):
-    """Of large triangles, expected times choose the rows of blocks; without a model, the size."""
-    traits = traits_with(LIMITS, kind)
-    for n in (64, 1000, 1024, 5000, 20_000):
-        problem = Problem.of(Shape(n, n, 70), "strict")
+def test_blocks_on_lanes(kind):
+    """Kernels leave out tiles: only what is updated has a block, as large as memory allows."""
+    traits = traits_with(replace(LIMITS, allocation_bytes=2**26), kind)
+    for n, k, triangles, expected in (
+        (1000, 70, "upper", 1000),
+        (5000, 70, "upper", 2**26 // (4 * 5000 * 256) * 256),
+        (10**8, 70, "upper", 256),
+        (1000, 70, "both", 0),  # all of C is read and written besides
+        (1000, 700, "both", 1000),
+        (5000, 700, "both", 0),
+        (1000, 700, "", 0),
+    ):
+        problem = Problem.of(Shape(n, n, k), "strict")
         problem = problem._replace(is_symmetric=not triangles, triangles=triangles)
-        first, *others = planner.block_rows(problem, traits)
-        whole = n if triangles else 0
-        if traits.has_cost_model:
-            assert first == whole
-            assert bool(others) == (n >= 1024)
-            assert all(2 * rows <= n for rows in others)
-        else:
-            assert not others
-            assert first == whole if n < 2048 else 4 * first <= n
-    both = problem._replace(is_symmetric=False, triangles="both")
-    assert planner.block_rows(both, traits) == (0,)
+        assert planner.triangle_rows(problem, traits) == expected
+
+
+@pytest.mark.parametrize("n", [1, 31, 32, 100, 257, 1000])
+def test_half_of_a_symmetric_product_has_about_half_of_the_work_groups(n):
+    """Those of the tiles at the diagonal and right of it, in one launch; other shapes have all."""
+    a, b = (Layout(shape, (2 * shape[1], 2)) for shape in ((n, 70), (70, n)))
+    made = [
+        make_tiled_plan(a, b, dense(n, n), CONFIG, PACKS, LIMITS, is_half=is_half).steps[-1]
+        for is_half in (False, True)
+    ]
+    tiles = -(-n // CONFIG.tile_m)
+    assert [step.groups for step in made] == [tiles**2, tiles * (tiles + 1) // 2]
+    assert [step.config.triangle for step in made] == [False, True]
+    wide = replace(CONFIG, tile_n=3 * CONFIG.tile_m // 2, work_n=CONFIG.tile_m // 2)
+    assert not wide.divides
 
 
 @pytest.mark.parametrize("matrices", [1, 3])

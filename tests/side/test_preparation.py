@@ -8,6 +8,7 @@ from accelerated import forget_products
 from clgemm.core import cache
 from clgemm.hardware import trial
 from clgemm.side import preparation
+from clgemm.side.counts import HOST_FASTER
 from clgemm.side.decision import Entry
 from clgemm.side.preparation import State
 
@@ -49,6 +50,7 @@ class Supervisor:
 def supervisor(monkeypatch, tmp_path):
     """A process that has just begun, an empty cache, no setting, a supervisor that is played."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setattr(preparation, "usable_processors", lambda: 4)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
     forget_products()
     yield Supervisor(monkeypatch)
@@ -98,6 +100,46 @@ def test_a_product_that_repeats_is_asked_for_once(supervisor, elapsed, opened):
     run(entry, 10, 1e3)
     assert entry.expected_us()[1] == pytest.approx(200.0)
     assert supervisor.said == {}
+
+
+def test_a_child_process_starts_once_products_pay_for_it(supervisor, elapsed, opened, monkeypatch):
+    """On few cores the program feels it. Once it runs, each product is asked for."""
+    monkeypatch.setattr(preparation, "usable_processors", lambda: 2)
+    first, second, third = an_entry(500), an_entry(100), an_entry(50)
+    run(first, 120, 1e3)
+    run(second, 120, 1e3)
+    assert (supervisor.starts, supervisor.jobs) == (0, [])
+    run(second, 20, 1e3)
+    assert len(supervisor.jobs) == 2
+    run(third, 10, 1e3)
+    assert len(supervisor.jobs) == 3
+
+
+def test_a_product_of_a_slow_class_is_not_asked_for(supervisor, elapsed, opened):
+    """The device took a quarter longer than NumPy for one like it: no child starts for others."""
+    first, second = an_entry(500), an_entry(490)
+    assert first.size_class == second.size_class
+    preparation.clock.device.add(first.size_class, first.work, 1.3e3)
+    run(second, 500, 1e3 * second.work / first.work)
+    assert (supervisor.starts, supervisor.jobs) == (0, [])
+    assert not second.is_faster_on_device()
+    assert second.reason == HOST_FASTER
+    preparation.clock.device.add(first.size_class, first.work, 1.1e3)
+    run(an_entry(480), 500, 1e3)
+    assert len(supervisor.jobs) == 1
+
+
+def test_times_beside_child_processes_are_only_bounds(supervisor, elapsed, opened, monkeypatch):
+    """They take cores from NumPy meanwhile."""
+    monkeypatch.setattr(State, "_poll", lambda _: None)  # nothing has been answered yet
+    entry = an_entry()
+    run(entry, 10, 1e3)
+    preparation.state.is_working = True
+    run(entry, 10, 3e3)
+    assert entry.host.us == 1e3
+    assert preparation.clock.host.us(entry.size_class, entry.work) == pytest.approx(1e3)
+    run(entry, 2, 500.0)
+    assert entry.host.us < 1e3
 
 
 @pytest.mark.parametrize("setting", ["CLGEMM_PREPARE=never", "CLGEMM_SIDE=host"])

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from clgemm.core.config import KernelConfig, multiple, positive, vector
@@ -31,6 +31,7 @@ from clgemm.core.plan import (
     operand_in_place,
     round_up,
     slices,
+    tiles_of,
 )
 from clgemm.core.problem import Layout, batch_levels, folded
 from clgemm.core.traits import Limits
@@ -77,6 +78,7 @@ DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-leve
 # take longer by their bytes.
 PANEL_BYTES, LAUNCH_WORK = 2**26, 2**33
 GPU_PANEL_BYTES, GPU_LAUNCH_WORK = 2**28, 2**35
+UNITS = 16  # compute units of a GPU for which that holds; larger ones get longer launches
 # On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
 # the most for what they load.
 TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 8), (64, 4), (32, 4))}
@@ -176,6 +178,7 @@ class ExactTilesConfig(KernelConfig):
     unroll: int  # of those steps
     width: int  # lanes of a load
     signs: int = 0  # of bytes: 1 if those of A are signed, and 2 if those of B are
+    triangle: bool = False  # leave out the tiles left of the diagonal of C
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/tiles.cl"
@@ -299,7 +302,9 @@ class _Sizes(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) -> ExactPlan | None:
+def exact_plan(
+    a: Layout, b: Layout, c: Layout, types: Types, limits: Limits, is_half: bool = False
+) -> ExactPlan | None:
     """Return the launches of ``C = A B``; None if it is too long for the memory of panels.
 
     They add to C if the call's `beta` is 1 and not 0.
@@ -308,6 +313,9 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     ----------
     a, b, c : Layout
         Batches of matrices, with strides in elements. Those of `a` and `b` broadcast to `c`.
+    is_half : bool, optional
+        Whether B is A's transpose, and elements below the diagonal need not be computed; or those
+        above it, if the plan is swapped.
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
     swapped = abs(c.row_stride) < abs(c.column_stride)
@@ -325,12 +333,16 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
     panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
     if not limits.has_vectors:
         panel_bytes = min(GPU_PANEL_BYTES, limits.allocation_bytes)
-        launch_work = GPU_LAUNCH_WORK
+        launch_work = GPU_LAUNCH_WORK * max(1, limits.compute_units // UNITS)
     launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
     size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
-    bytes_a = _panel_bytes(size.m, size.k, config.rows, config)
+    if is_half and isinstance(config, ExactTilesConfig):  # and so B has all panels of A
+        fits = size.n == whole.n == whole.m and not is_complex
+        config = replace(config, triangle=fits)
+    is_half = getattr(config, "triangle", False)
+    bytes_a = 0 if is_half else _panel_bytes(size.m, size.k, config.rows, config)
     bytes_b = _panel_bytes(size.n, size.k, config.columns, config)
     work = size.m * size.n * size.k
     most = max(1, min(panel_bytes // max(bytes_a, bytes_b), launch_work // max(work, 1)))
@@ -347,8 +359,9 @@ def exact_plan(a: Layout, b: Layout, c: Layout, types: Types, limits: Limits) ->
                 steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch, config))
                 for row in range(0, whole.m, size.m):
                     m = min(size.m, whole.m - row)
-                    at = part.offsets[0] + row * a.row_stride + p // parts * a.column_stride
-                    steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
+                    if not is_half:
+                        at = part.offsets[0] + row * a.row_stride + p // parts * a.column_stride
+                        steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
                     origin = row, column // parts, p
                     steps.append(_multiply(config, c, origin, (m, n, depth), part, batch))
     return ExactPlan(scratch.plan(steps), swapped)
@@ -417,16 +430,21 @@ def _multiply(
     """Return the launch that multiplies the panels of a block."""
     (row, column, p), (m, n, k) = origin, sizes
     first = Element("c", part.offsets[2] + row * c.row_stride + column * c.column_stride)
+    order, is_half = {}, False
+    groups = ceil_div(m, config.rows) * ceil_div(n, config.columns)
+    if isinstance(config, ExactTilesConfig):
+        is_half, above = config.triangle, row // config.tile if config.triangle else 0
+        order = {"swizzle": SWIZZLE, "above": above}
+        groups = tiles_of(m, n - above * config.tile, config.tile, config.tile, is_half)
     arguments: dict[str, Argument] = {
         "m": m,
         "n": n,
         "depth": _depth(k, config),
         "adds": 1 if p else "beta",
-        **({"swizzle": SWIZZLE} if isinstance(config, ExactTilesConfig) else {}),
+        **order,
         "counts": batch.counts,
-        "a": "packed_a",
+        "a": "packed_b" if is_half else "packed_a",
         "b": "packed_b",
         **operand_in_place("c", "c", first, c, strides=batch.strides[2]),
     }
-    groups = ceil_div(m, config.rows) * ceil_div(n, config.columns)
     return Step(config, groups * batch.matrices, arguments)

@@ -3,6 +3,8 @@
 //   a[(panel*depth + p)*TILE + i]   row panel*TILE + i of A, step p; `depth` is a multiple of STEPS
 //   b[(panel*depth + p)*TILE + j]   column panel*TILE + j of B, step p
 //   c[i*c_row + j*c_column]         m x n
+// With TRIANGLE these are rows of a square C from one on its diagonal on, and B is A's transpose: `a` has all panels of B, and
+// `above` of them come before those of these rows. Otherwise `above` is 0.
 // A work-group computes TILE x TILE of C, a work-item WORK x WORK of that. STEPS of k lie in local memory
 // while the next ones come into registers. The rows of a work-item are runs of WIDTH, with those of the
 // other work-items in between, so that neighbours read neighbours; so are its columns.
@@ -29,17 +31,20 @@
 #define RUNS (WORK / WIDTH)
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void exact_tiles(const int m, const int n, const int depth, const int adds, const int swizzle, const int4 counts,
+void exact_tiles(const int m, const int n, const int depth, const int adds, const int swizzle, const int above,
+                 const int4 counts,
                  __global const LANE_TYPE* restrict a, __global const LANE_TYPE* restrict b,
                  __global STORED_TYPE* restrict c, const long c_offset, const long c_row, const long c_column,
                  const long4 c_strides) {
   __local LANES(WIDTH) blocks_a[2][STEPS * TILE / WIDTH], blocks_b[2][STEPS * TILE / WIDTH];
   const int panels_m = (m + TILE - 1) / TILE, panels_n = (n + TILE - 1) / TILE;
-  const uint group = get_group_id(0), matrix = group / (panels_m * panels_n);
-  const Place place = swizzled(group % (panels_m * panels_n), panels_m, panels_n, swizzle);
+  const int panels_a = TRIANGLE ? panels_n : panels_m, tiles = tiles_of_rows(panels_m, panels_n - above, TILE, TILE);
+  const uint group = get_group_id(0), matrix = group / tiles;
+  Place place = swizzled(group % tiles, panels_m, panels_n - above, swizzle, TILE, TILE);
+  place.n += above;
   const int item = get_local_id(0), item_m = item / ACROSS, item_n = item % ACROSS;
   __global const LANES(WIDTH)* from_a =
-      (__global const LANES(WIDTH)*)(a + ((long)matrix * panels_m + place.m) * depth * TILE) + item;
+      (__global const LANES(WIDTH)*)(a + ((long)matrix * panels_a + above + place.m) * depth * TILE) + item;
   __global const LANES(WIDTH)* from_b =
       (__global const LANES(WIDTH)*)(b + ((long)matrix * panels_n + place.n) * depth * TILE) + item;
   LANES(WIDTH) sum[WORK][RUNS], next_a[LOADS], next_b[LOADS];

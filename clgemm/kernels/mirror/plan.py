@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive
+from clgemm.core.config import KernelConfig, Launch, positive
 from clgemm.core.plan import (
     LAST_ITEM,
     Argument,
@@ -16,6 +16,7 @@ from clgemm.core.plan import (
     Step,
     batch_of,
     ceil_div,
+    matrices_of,
     operand_in_place,
     slices,
 )
@@ -35,6 +36,7 @@ class MirrorConfig(KernelConfig):
 
     side: int  # rows and columns of a tile
     rows: int  # rows that a work-group copies at once
+    element_bytes: int = FLOAT_BYTES  # a power of two
 
     family: ClassVar[str] = "mirror"
     source: ClassVar[str] = "mirror/mirror.cl"
@@ -46,7 +48,11 @@ class MirrorConfig(KernelConfig):
 
     @property
     def local_memory_bytes(self) -> int:
-        return FLOAT_BYTES * self.side * (self.side + 1)
+        return self.element_bytes * self.side * (self.side + 1)
+
+    def microseconds(self, launch: Launch) -> float:
+        n, matrices = launch.arguments["n"], matrices_of(launch.arguments["counts"])
+        return float(self.element_bytes * n**2 * matrices / launch.limits.costs.memory_bytes)
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)
@@ -122,19 +128,19 @@ def triangles_plan(shape: tuple[int, int], c: Layout, triangles: Triangles, limi
 
 
 @functools.lru_cache(maxsize=256)
-def mirror_plan(c: Layout, limits: Limits) -> Plan:
+def mirror_plan(c: Layout, limits: Limits, element_bytes: int = FLOAT_BYTES) -> Plan:
     """Return the launches that make a batch of square matrices, operand "c", symmetric.
 
     The upper triangle stays; or the lower one, if elements of a column are closer in memory than
-    those of a row.
+    those of a row. On CPUs elements are floats.
     """
-    if c.row_stride < c.column_stride:  # rows of its transpose are neighbours in memory
+    if abs(c.row_stride) < abs(c.column_stride):  # rows of its transpose are neighbours in memory
         c = c.transposed()
     config: MirrorConfig | MirrorTileConfig = MirrorTileConfig(SIDE)
     if not limits.has_vectors:
-        config = MirrorConfig(MIRRORED_SIDE, MIRRORED_ROWS)
+        config = MirrorConfig(MIRRORED_SIDE, MIRRORED_ROWS, element_bytes)
         while any(config.problems_on(limits)):
-            config = MirrorConfig(config.side // 2, max(1, config.rows // 2))
+            config = replace(config, side=config.side // 2, rows=max(1, config.rows // 2))
     groups = ceil_div(c.rows, config.side) ** 2
     steps = []
     for offsets, levels in slices(batch_levels(c), max(1, LAST_ITEM // (groups * config.items)), 1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from clgemm.core.config import KernelConfig, Launch
-from clgemm.core.plan import ceil_div
+from clgemm.core.plan import ceil_div, tiles_of
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Limits
 from clgemm.kernels.tiled.config import TiledConfig
@@ -70,9 +70,7 @@ class SplitConfig(KernelConfig):
         return 256
 
     def microseconds(self, launch: Launch) -> float:
-        _, sizes, limits = launch
-        elements: int = sizes["matrices"] * (sizes["m"] + sizes["n"]) * sizes["k"]
-        return split_us(elements, _is_strided(launch), limits)
+        return split_us(_split_elements(launch), _is_strided(launch), launch.limits)
 
     def problems(self) -> Iterator[str]:
         if self.int8 and self.guard:
@@ -115,6 +113,8 @@ class TensorVariant(TensorConfig):
 
     guard: bool  # as in SplitConfig
     int8: bool = field(default=False, kw_only=True)  # as there
+    # Leave out the tiles left of the diagonal of C. B is A's transpose and has A's packed tiles.
+    triangle: bool = field(default=False, kw_only=True)
 
     @property
     def packed_depth(self) -> int:
@@ -138,8 +138,8 @@ class TensorVariant(TensorConfig):
         return self.tile_m * self.tile_columns
 
     def tiles(self, matrices: int, m: int, n: int) -> int:
-        """Return the tiles of C."""
-        return matrices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_columns)
+        """Return the tiles of C that are computed."""
+        return matrices * tiles_of(m, n, self.tile_m, self.tile_columns, self.triangle)
 
     def cuts(self, tiles: int, k: int, limits: Limits) -> Cuts:
         """Return how tiles of C are cut along k."""
@@ -149,7 +149,8 @@ class TensorVariant(TensorConfig):
     def microseconds(self, launch: Launch) -> float:
         _, sizes, limits = launch
         tiles = self.tiles(sizes["matrices"], sizes["m"], sizes["n"])
-        stored: int = 2 * FLOAT_BYTES * sizes["matrices"] * sizes["m"] * sizes["n"]
+        elements = sizes["matrices"] * sizes["m"] * sizes["n"]
+        stored: int = 2 * FLOAT_BYTES * min(elements, tiles * self.tile_elements)
         costs = limits.costs
         last = FLOAT_BYTES * self.tile_elements * limits.compute_units
         storing = stored + costs.tensor_last_tile * last
@@ -265,7 +266,7 @@ class WgmmaVariant(WgmmaConfig, TensorVariant):
             return 0.0
         _, sizes, limits = launch
         matrices, m, n, k = sizes["matrices"], sizes["m"], sizes["n"], sizes["k"]
-        splitting = split_us(matrices * (m + n) * k, _is_strided(launch), limits)
+        splitting = split_us(_split_elements(launch), _is_strided(launch), limits)
         multiplying = self.cuts(self.tiles(matrices, m, n), 2 * k, limits).us
         return TF32_SPLITTING * splitting + multiplying
 
@@ -340,6 +341,13 @@ def _rounds(parts: int, limits: Limits) -> float:
     """Return how many rounds of work-groups so many parts take."""
     rounds = parts / limits.compute_units
     return rounds + limits.costs.tensor_tail * (ceil_div(parts, limits.compute_units) - rounds)
+
+
+def _split_elements(launch: Launch) -> int:
+    """Return the elements of both operands; of one, if its tiles serve for both."""
+    sizes = launch.arguments
+    rows = sizes["m"] + sizes["n"] * (sizes["packed_b"] != sizes["packed_a"])
+    return int(sizes["matrices"] * rows * sizes["k"])
 
 
 def _is_strided(launch: Launch) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -90,13 +91,10 @@ class Tensor(Family[Config, KernelConfig]):
     launched: type[TensorVariant]
     least_depth: int
 
-    def variant(self, config: Config, guard: bool, int8: bool = False) -> TensorVariant:
-        """Return the config of one call."""
-        return variant_of(self.launched, config, guard=guard, int8=int8)
-
     def variant_for(self, problem: Problem, config: Config) -> TensorVariant:
         """Return the config of a call for this problem."""
-        return self.variant(config, guard=problem.precision == "float32")
+        guard = problem.precision == "float32"
+        return variant_of(self.launched, config, guard=guard, triangle=problem.is_half)
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return all defaults for products that are not small, unless the precision is strict."""
@@ -119,12 +117,12 @@ class Tensor(Family[Config, KernelConfig]):
         self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback
     ) -> Plan:
         """Return launches by this config with a guard, and those of the fallback."""
-        config = self.variant(self.config_of(choice), guard=True)
+        config = variant_of(self.launched, self.config_of(choice), guard=True)
         return make_tensor_plan(*problem.layouts, config, fallback, traits.limits)
 
     def scope(self, problem: Problem, choice: Choice, traits: Traits) -> str:
-        """Return the config of one call: each has a kernel of its own."""
-        return repr(self.variant_for(problem, self.config_of(choice)))
+        """Return the config of one call: each has a kernel of its own, which tries no triangle."""
+        return repr(self.variant_for(problem._replace(is_half=False), self.config_of(choice)))
 
     def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
         """Return what is wrong on data of narrow and of wide range, and with fine sums."""
@@ -162,8 +160,8 @@ class Wgmma(Tensor[WgmmaConfig]):
 
     def variant_for(self, problem: Problem, config: WgmmaConfig) -> TensorVariant:
         """Return one with low parts in int8 where that is allowed and faster."""
-        guard = problem.precision == "float32"
-        return self.variant(config, guard, int8=not guard and problem.k >= LEAST_INT8_DEPTH)
+        found = super().variant_for(problem, config)
+        return replace(found, int8=not found.guard and problem.k >= LEAST_INT8_DEPTH)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the tiles with the shortest expected time, then the others."""

@@ -50,7 +50,7 @@ static inline uint draw(uint* next, __global uint* counters, __local Memory* s) 
 static inline bool split_in_tf32(const Product* p, __global uint* counters, __local Memory* s) {
   const uint item = get_local_id(0);
   if (item < SPLIT_ITEMS) {
-    const uint tiles = (panels_of_a(p) + panels_of_b(p)) * depths_of(p->k, true);
+    const uint tiles = split_panels(p) * depths_of(p->k, true);
     uint next = 0, done = 0, drawn[LOADED];
     if (item == 0) next = atomic_add(counters, 1);
     Share shares[LOADED];

@@ -61,6 +61,7 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
 #endif
   const int depths = depths_of(k, false);
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N;
+  const int tiles = tiles_of_rows(tiles_m, tiles_n, TILE_M, TILE_N);  // of each matrix
   const long panel_bytes = (long)depths * TILE_BYTES;
   const int warp_m = warp % 2 * 64, warp_n = warp / 2 * 32;
   const uint stages_at = (uint)(ulong)(__local void*)stages, scales_at = (uint)(ulong)(__local void*)scales;
@@ -70,9 +71,9 @@ void tensor_product(const int matrices, const int m, const int n, const int k, c
 
   const int panels_a = (a_stride == 0 ? 1 : matrices) * tiles_m, panels_b = (b_stride == 0 ? 1 : matrices) * tiles_n;
 
-  for (int index = get_group_id(0); index < matrices * tiles_m * tiles_n; index += get_num_groups(0)) {
-    const int matrix = index / (tiles_m * tiles_n), tile = index % (tiles_m * tiles_n);
-    const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
+  for (int index = get_group_id(0); index < matrices * tiles; index += get_num_groups(0)) {
+    const int matrix = index / tiles;
+    const Place place = swizzled(index % tiles, tiles_m, tiles_n, SWIZZLE, TILE_M, TILE_N);
     const int tile_m = place.m, tile_n = place.n;
     const int panel_a = (a_stride == 0 ? 0 : matrix) * tiles_m + tile_m, panel_b = (b_stride == 0 ? 0 : matrix) * tiles_n + tile_n;
     __global const uchar* from_a = packed_a + panel_a * panel_bytes;

@@ -22,7 +22,7 @@ from clgemm.core.plan import (
 from clgemm.core.problem import FLOAT_BYTES, Layout, Level, Problem, batch_levels
 from clgemm.core.traits import Limits
 from clgemm.kernels.common.family import Fallback
-from clgemm.kernels.common.panels import Scratch
+from clgemm.kernels.common.panels import PACKED, Scratch
 from clgemm.kernels.tensor_core.config import (
     LENGTH_BYTES,
     TILE_BYTES,
@@ -71,6 +71,8 @@ def make_tensor_plan(
     m, n, k = c.rows, c.columns, a.columns
     most_bytes = min(SCRATCH_BYTES // 2, limits.allocation_bytes)
     rows, columns, depth = _blocks(m, n, k, config, most_bytes)
+    if min(rows, columns) < max(m, n):  # the tiles of a block do not begin at the diagonal
+        config = replace(config, triangle=False)
     most_matrices = most_bytes // _packed_bytes(max(rows, columns), depth, config)
     steps: list[Step] = []
     scratch, products = Scratch(), 0
@@ -87,19 +89,19 @@ def make_tensor_plan(
                 _block(b, part, 1, sizes[2], sizes[1], origins[1]),
                 _block(c, part, 2, sizes[0], sizes[1], origins[2]),
             )
-            matrices_a, matrices_b = map(_packed_matrices, blocks[:2])
-            scratch.reserve("packed_a", matrices_a * _packed_bytes(sizes[0], sizes[2], config))
-            scratch.reserve("packed_b", matrices_b * _packed_bytes(sizes[1], sizes[2], config))
+            for i in range(1 if config.triangle else 2):
+                each = _packed_bytes(sizes[i], sizes[2], config)
+                scratch.reserve(PACKED[i], _packed_matrices(blocks[i]) * each)
             beta: Argument = "beta" if k_0 == 0 else 1.0
             counter = OutlierCounter(products)
             products += config.guard
             steps += _tensor_steps(*blocks, origins, beta, config, limits, counter, scratch)
             if config.guard and not isinstance(config, WgmmaVariant):
-                plan = fallback(Problem(*blocks, "strict"))
+                plan = fallback(Problem(*blocks, "strict", is_half=config.triangle))
                 for slot, size in plan.scratch:
                     scratch.reserve(slot, size)
                 first = dict(zip("abc", origins, strict=True))
-                most = _most_listed(*blocks[:2])
+                most = LISTED_PER_PANEL * _panels(*blocks[:2], config)
                 condition: dict[str, Argument] = {"gate": counter, "gate_most": most}
                 steps += (_conditional(step, first, beta, condition) for step in plan.steps)
     return scratch.plan(steps, products)
@@ -141,15 +143,12 @@ def _block(x: Layout, part: Slice, operand: int, rows: int, columns: int, origin
     return Layout((level.count, rows, columns), (stride, *x.strides[-2:]), address & -address)
 
 
-def _panels(a: Layout, b: Layout) -> int:
+def _panels(a: Layout, b: Layout, config: TensorVariant) -> int:
     """Return the number of panels of both operands, in all packed matrices."""
     panels_a = _packed_matrices(a) * ceil_div(a.rows, TILE_ROWS)
+    if config.triangle:  # A's serve for both
+        return panels_a
     return panels_a + _packed_matrices(b) * ceil_div(b.columns, TILE_ROWS)
-
-
-def _most_listed(a: Layout, b: Layout) -> int:
-    """Return how many elements may be listed before the fallback takes over."""
-    return LISTED_PER_PANEL * _panels(a, b)
 
 
 def least_exponent(k: int) -> int:
@@ -177,12 +176,12 @@ def _tensor_steps(
         **operand_in_place("a", "a", first_a, a, stride=a.strides[0]),
         **operand_in_place("b", "b", first_b, b.transposed(), stride=b.strides[0]),  # read like A'
         "packed_a": "packed_a",
-        "packed_b": "packed_b",
+        "packed_b": "packed_a" if config.triangle else "packed_b",
     }
-    tiles = _panels(a, b) * ceil_div(k, TILE_DEPTH)
+    tiles = _panels(a, b, config) * ceil_div(k, TILE_DEPTH)
     counters = _counters(config, counter)
     sizes: dict[str, Argument] = {"matrices": matrices, "m": m, "n": n, "k": k}
-    most = _most_listed(a, b)
+    most = LISTED_PER_PANEL * _panels(a, b, config)  # before the fallback takes over
     splitting = {**sizes, "least": least_exponent(k), "most": most, **operands}
     yield Step(config.split, tiles, {**splitting, "count": counters["count"]})
     cuts = config.cuts(config.tiles(matrices, m, n), k, limits)

@@ -54,6 +54,8 @@ static inline int depth_of_tile(const bool tf32) { return 8 * elements_of_core(t
 static inline int depths_of(const int k, const bool tf32) { return (k + depth_of_tile(tf32) - 1) / depth_of_tile(tf32); }
 static inline int panels_of_a(const Product* p) { return (p->a_stride == 0 ? 1 : p->matrices) * panels_of(p->m); }
 static inline int panels_of_b(const Product* p) { return (p->b_stride == 0 ? 1 : p->matrices) * panels_of(p->n); }
+// Those that are split: if B is A's transpose, the tiles of A serve for both.
+static inline int split_panels(const Product* p) { return panels_of_a(p) + (p->packed_b == p->packed_a ? 0 : panels_of_b(p)); }
 
 // The lengths of a packed operand's lists.
 static inline __global uint* directory_of(__global const uchar* packed, int tiles) {

@@ -213,15 +213,15 @@ static inline __attribute__((always_inline)) void feed_tiles(const Product* p, c
                                                              const uint base) {
   const int depths = depths_of(p->k, tf32), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
-  const int tiles = p->matrices * tiles_m * tiles_n;
+  const int of_matrix = tiles_of_rows(tiles_m, tiles_n, TILE_M, TILE_N), tiles = p->matrices * of_matrix;
   const long panel_bytes = (long)depths * TILE_BYTES;
   const uint stages = base + BARRIERS_BYTES;
   int stage = 0;
   uint round = 0;  // parity of the uses of a stage
   for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
     const Part part = part_of(cuts, tiles, depths, index);
-    const int matrix = part.tile / (tiles_m * tiles_n);
-    const Place place = swizzled(part.tile % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
+    const int matrix = part.tile / of_matrix;
+    const Place place = swizzled(part.tile % of_matrix, tiles_m, tiles_n, SWIZZLE, TILE_M, TILE_N);
     const long skipped = (long)part.first * TILE_BYTES;
     __global const uchar* from_a = p->packed_a + panel_of_a(p, matrix, place) * panel_bytes + skipped;
     __global const uchar* from_b = p->packed_b + panel_of_b(p, matrix, place) * panel_bytes + skipped;
@@ -303,7 +303,7 @@ static inline __attribute__((always_inline)) void multiply_tiles(
     __local float* corners, __local uint* earlier) {
   const int depths = depths_of(p->k, tf32), panels_b = panels_of(p->n);
   const int tiles_m = (p->m + TILE_M - 1) / TILE_M, tiles_n = (p->n + TILE_N - 1) / TILE_N;
-  const int tiles = p->matrices * tiles_m * tiles_n;
+  const int of_matrix = tiles_of_rows(tiles_m, tiles_n, TILE_M, TILE_N), tiles = p->matrices * of_matrix;
   const long panel_bytes = (long)depths * TILE_BYTES;
   const uint warp = get_local_id(0) / 32;
   int stage = 0;
@@ -311,8 +311,8 @@ static inline __attribute__((always_inline)) void multiply_tiles(
   if (warp / 4 == 1) asm volatile("bar.arrive 1, 256;" ::: "memory");  // the first warp group takes the first turn
   for (int index = get_group_id(0); index < parts_of(cuts, tiles); index += get_num_groups(0)) {
     const Part part = part_of(cuts, tiles, depths, index);
-    const int matrix = part.tile / (tiles_m * tiles_n);
-    const Place place = swizzled(part.tile % (tiles_m * tiles_n), tiles_m, tiles_n, SWIZZLE);
+    const int matrix = part.tile / of_matrix;
+    const Place place = swizzled(part.tile % of_matrix, tiles_m, tiles_n, SWIZZLE, TILE_M, TILE_N);
 #if GUARD
     // Look for outliers while tiles arrive.
     const int panel_a = panel_of_a(p, matrix, place), panel_b = panel_of_b(p, matrix, place);

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from clgemm.core.config import KernelConfig, Launch, multiple, positive, vector
 from clgemm.core.costs import Costs, joined
-from clgemm.core.plan import ceil_div, round_up
+from clgemm.core.plan import ceil_div, round_up, tiles_of
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Limits
 from clgemm.kernels.pack.plan import PackConfig
@@ -98,6 +98,11 @@ class TiledConfig(KernelConfig):
         return self.tile_m == self.tile_n
 
     @property
+    def divides(self) -> bool:
+        """Whether one side of a tile divides the other, so that tiles meet at the diagonal of C."""
+        return max(self.tile_m, self.tile_n) % min(self.tile_m, self.tile_n) == 0
+
+    @property
     def is_crowded(self) -> bool:
         """Whether a work-item has too few registers, or too much to copy, for single floats."""
         if self.asynchronous:
@@ -149,6 +154,7 @@ class TiledConfig(KernelConfig):
             load_b=getattr(self, "load_b", self.width_b),
             transpose_a=getattr(self, "transpose_a", False),
             transpose_b=getattr(self, "transpose_b", False),
+            triangle=getattr(self, "triangle", False),
         )
 
     def tiles_for(self, columns: int, c_row: int, c_column: int) -> Tiles:
@@ -206,6 +212,7 @@ class TiledVariant(TiledConfig):
     down: bool = False  # the rows of C are neighbours in memory
     runs: bool = False  # so are its columns, and k is short: fewer stores, but more registers
     fused_split_k: bool = False  # the kernel itself adds up slices of k
+    triangle: bool = False  # leave out the tiles left of the diagonal of C
 
     @property
     def local_memory_bytes(self) -> int:
@@ -216,7 +223,7 @@ class TiledVariant(TiledConfig):
     def microseconds(self, launch: Launch) -> float:
         m, n, k, slice_k = (launch.arguments[name] for name in ("m", "n", "k", "slice_k"))
         slices = ceil_div(k, slice_k)
-        per_matrix = slices * ceil_div(m, self.tile_m) * ceil_div(n, self.tile_n)
+        per_matrix = slices * tiles_of(m, n, self.tile_m, self.tile_n, self.triangle)
         matrices, fused = launch.groups // per_matrix, self.fused_split_k
         tiles = self.tiles_for(n, launch.arguments["c_row"], launch.arguments["c_column"])
         return launch_us(tiles, m, n, k, matrices, slices, fused, launch.limits)
@@ -229,6 +236,8 @@ class TiledVariant(TiledConfig):
             yield f"whole={self.whole} needs aligned=True"
         if self.aligned + self.down + self.runs > 1:
             yield f"more than one of aligned={self.aligned}, down={self.down} and runs={self.runs}"
+        if self.triangle and not self.divides:
+            yield f"triangle=True: of {self.tile_m} and {self.tile_n} neither divides the other"
         for side in "ab":
             yield from multiple(self, f"width_{side}", of=f"load_{side}")
             if getattr(self, f"transpose_{side}"):
@@ -257,6 +266,7 @@ class Tiles(NamedTuple):
     load_b: int
     transpose_a: bool
     transpose_b: bool
+    triangle: bool
     aligned: bool = True  # C is stored by aligned vectors
     against_rows: bool = False  # the columns of C are no neighbours in memory
 
@@ -286,7 +296,8 @@ def launch_us(
     slice_k = round_up(ceil_div(k, slices), tiles.tile_k)
     slices = ceil_div(k, slice_k)
     depth = min(k, slice_k)
-    groups = matrices * slices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
+    per_matrix = tiles_of(m, n, tiles.tile_m, tiles.tile_n, tiles.triangle)
+    groups = matrices * slices * per_matrix
     rounds: float = ceil_div(groups, units)  # work-groups of the busiest compute unit
     most_together = side_by_side(tiles)
     steps = ceil_div(depth, tiles.tile_k)
@@ -314,7 +325,8 @@ def launch_us(
         step_us = costs.copied_step_us
     latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
     cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
-    read, written = matrices * (m * k + k * n), matrices * m * n * (1 if fused else slices)
+    read = matrices * (m * k + k * n)
+    written = matrices * (1 if fused else slices) * min(m * n, per_matrix * area)
     stored = costs.aligned_store_bytes if tiles.aligned else costs.store_bytes
     memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
     time = joined(OVERLAP, arithmetic, latency, cached, memory)
@@ -358,7 +370,7 @@ def tiled_estimate(
     tiles: Tiles, m: int, n: int, k: int, matrices: int, limits: Limits
 ) -> TiledEstimate:
     """Return the best number of slices of k for a shape, and the expected time in microseconds."""
-    groups = matrices * ceil_div(m, tiles.tile_m) * ceil_div(n, tiles.tile_n)
+    groups = matrices * tiles_of(m, n, tiles.tile_m, tiles.tile_n, tiles.triangle)
 
     def time(slices: int) -> float:
         fused = is_fused(tiles, slices, limits)

@@ -6,7 +6,7 @@ import functools
 import math
 from dataclasses import replace
 
-from clgemm.core.plan import Plan, expected_us
+from clgemm.core.plan import Plan, ceil_div, expected_us
 from clgemm.core.problem import Problem, Shape
 from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
@@ -23,7 +23,7 @@ from clgemm.kernels.common.family import (
 )
 from clgemm.kernels.pack.plan import PackConfig, pack_config
 from clgemm.kernels.tiled.config import TiledConfig, tiled_estimate
-from clgemm.kernels.tiled.plan import in_place_us, make_tiled_plan, reads_narrowly
+from clgemm.kernels.tiled.plan import MOST_READS, in_place_us, make_tiled_plan, reads_narrowly
 
 __all__ = ["TILED", "gpu_configs", "lane_configs", "nvidia_configs", "that_fit"]
 
@@ -176,7 +176,10 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return the configs whose tiles are not far from the best ones, a few at most."""
-        shape, turned = problem.shape, problem.transposed().shape
+        shape = problem.shape
+        if problem.is_half:  # it has about as many tiles
+            shape = shape._replace(n=ceil_div(shape.n, 2))
+        turned = shape._replace(m=shape.n, n=shape.m)
         times: dict[Choice, float] = {}
         for choice in self.defaults(shape, traits):
             config = self.config_of(choice)
@@ -216,11 +219,15 @@ class Tiled(Family[TiledConfig, PackConfig]):
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launches that pack operands where needed, and multiply."""
         config, pack = self.config_of(choice), self.packing(choice)
-        layouts, limits = problem.layouts, traits.limits
+        limits = traits.limits
+
+        def launches(most_reads: float) -> Plan:
+            given = config, pack, limits, most_reads, problem.is_half
+            return make_tiled_plan(*problem.layouts, *given)
+
         if not traits.has_cost_model or not reads_narrowly(*problem.layouts[:2], config):
-            return make_tiled_plan(*layouts, config, pack, limits)
-        plans = (make_tiled_plan(*layouts, config, pack, limits, each) for each in PACKING)
-        return min(plans, key=lambda plan: expected_us(plan, limits))
+            return launches(MOST_READS)
+        return min(map(launches, PACKING), key=lambda plan: expected_us(plan, limits))
 
     def is_faster_transposed(self, problem: Problem, choice: Choice, traits: Traits) -> bool:
         """Return which way tiles that are not square cover C sooner."""
@@ -242,7 +249,7 @@ class Tiled(Family[TiledConfig, PackConfig]):
 
         def launches(part: Problem, each: Choice, most_reads: float) -> Plan:
             config, pack = self.config_of(each), self.packing(each)
-            return make_tiled_plan(*part.layouts, config, pack, limits, most_reads)
+            return make_tiled_plan(*part.layouts, config, pack, limits, most_reads, part.is_half)
 
         if not traits.has_cost_model:
             return lambda part: launches(part, choice, math.inf)

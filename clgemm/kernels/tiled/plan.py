@@ -18,6 +18,7 @@ from clgemm.core.plan import (
     ceil_div,
     operand_at,
     round_up,
+    tiles_of,
     widest_load,
 )
 from clgemm.core.problem import FLOAT_BYTES, Layout
@@ -38,7 +39,7 @@ from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import product_arguments
 from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate, TiledVariant, tiled_estimate
 
-__all__ = ["in_place_us", "make_tiled_plan", "reads_narrowly"]
+__all__ = ["MOST_READS", "in_place_us", "make_tiled_plan", "reads_narrowly"]
 
 # An operand that must be loaded float by float is packed if more tiles than this read it. That is
 # the rule for devices without expected times.
@@ -165,6 +166,8 @@ class LocalPanels(Panels[PackConfig]):
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
         """Yield the launch that multiplies, and with split-k the one that adds up."""
         config, (m, n, k), part = self.config, place.sizes, place.part
+        if (m, n) != (self.c.rows, self.c.columns):
+            config = replace(config, triangle=False)
         a, strides_a = self._panels("a", part, m, k, place.origins[0])
         b, strides_b = self._panels("b", part, n, k, place.origins[1])
         batch = batch_over(part, strides_a, strides_b)
@@ -172,7 +175,7 @@ class LocalPanels(Panels[PackConfig]):
         spread = _estimated(config, block, k, batch.matrices, self.limits)
         slice_k = round_up(ceil_div(k, spread.slices), config.tile_k)
         cuts = ceil_div(k, slice_k)
-        tiles = ceil_div(m, config.tile_m) * ceil_div(n, config.tile_n)
+        tiles = tiles_of(m, n, config.tile_m, config.tile_n, config.triangle)
         fused = None
         if spread.fused_split_k:
             fused = tiles * batch.matrices, config.tile_m * config.tile_n
@@ -213,6 +216,7 @@ def make_tiled_plan(
     pack: tuple[PackConfig, ...],
     limits: Limits,
     most_reads: float = MOST_READS,
+    is_half: bool = False,
 ) -> Plan:
     """Return the launches of ``C = alpha A B + beta C``.
 
@@ -223,8 +227,11 @@ def make_tiled_plan(
     most_reads : float, optional
         An operand that must be loaded float by float is packed if more tiles than this read it. At
         0, so is one whose loads are narrower than the config's.
+    is_half : bool, optional
+        As `Problem.is_half`.
     """
     found, in_place = _fitted(config, a, b, limits, most_reads)
+    found = replace(found, triangle=is_half and config.divides)
     panels = LocalPanels(
         *(a, b, c),
         tiles=(config.tile_m, config.tile_n),

@@ -299,9 +299,10 @@ void tiled_product(const int m, const int n, const int k, const int slice_k, con
   __local float tile_b[BUFFERS * SIZE_B] __attribute__((aligned(64)));
 
   const int tiles_m = (m + TILE_M - 1) / TILE_M, tiles_n = (n + TILE_N - 1) / TILE_N, slices = (k + slice_k - 1) / slice_k;
-  const uint group = get_group_id(0), tile = group % (tiles_m * tiles_n), result = group / (tiles_m * tiles_n);
+  const int tiles = tiles_of_rows(tiles_m, tiles_n, TILE_M, TILE_N);
+  const uint group = get_group_id(0), tile = group % tiles, result = group / tiles;
   const uint slice = result % slices, matrix = result / slices;
-  const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE);
+  const Place place = swizzled(tile, tiles_m, tiles_n, SWIZZLE, TILE_M, TILE_N);
   const int tile_m = place.m, tile_n = place.n;
   const int item = get_local_id(0), block = item % BLOCKS, share = item / BLOCKS;
   const int x = block / (ITEMS_M * GRID_N) * GRID_N + block % GRID_N, y = block / GRID_N % ITEMS_M;

@@ -14,6 +14,7 @@ from strategies import GPU_LIMITS as LIMITS
 from strategies import rows
 
 import clgemm
+from clgemm.core.config import variant_of
 from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core import family as tensor
@@ -343,6 +344,6 @@ def test_all_of_the_products_are_cut_along_k():
     """Those of a trial are cut with every config."""
     for shape in (tensor.TRIAL, tensor.DEEP_TRIAL):
         for config in wgmma_configs(shape, LIMITS):
-            variant = WGMMA.variant(config, guard=True)
+            variant = variant_of(WgmmaVariant, config, guard=True)
             tiles = variant.tiles(1, shape.m, shape.n)
             assert variant.cuts(tiles, shape.k, LIMITS).slices > 1
