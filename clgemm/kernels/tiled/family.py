@@ -222,8 +222,8 @@ class Tiled(Family[TiledConfig, PackConfig]):
         limits = traits.limits
 
         def launches(most_reads: float) -> Plan:
-            given = config, pack, limits, most_reads, problem.is_half
-            return make_tiled_plan(*problem.layouts, *given)
+            a, b, c = problem.layouts
+            return make_tiled_plan(a, b, c, config, pack, limits, most_reads, problem.is_half)
 
         if not traits.has_cost_model or not reads_narrowly(*problem.layouts[:2], config):
             return launches(MOST_READS)
