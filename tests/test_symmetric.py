@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyopencl.array as cl_array
@@ -38,6 +39,11 @@ def products(x, out):
     yield "prepared", clgemm.prepare(x, x.T, out=out)()
 
 
+# Tiles of rows, or whole ones; and the tiles of one triangle, whose blocks of A serve twice.
+TRIANGLE = replace(TRANSFER, memory_bytes=2**26, tile_bytes=2**10, triangle=3)
+TRANSFERS = {"tiles": TRANSFER, "triangle": TRIANGLE}
+
+
 def check(name, found, x, alpha=1.0):
     y = x.astype(np.float64)
     np.testing.assert_array_equal(found, found.swapaxes(-1, -2), err_msg=name)
@@ -46,14 +52,14 @@ def check(name, found, x, alpha=1.0):
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)
-@pytest.mark.parametrize("where", ["host", "device", "host, again", "tiles"])
+@pytest.mark.parametrize("where", ["host", "device", "host, again", "tiles", "triangle"])
 def test_every_entrance_gives_a_symmetric_result(device, n, k, where):
     """In row-major and column-major order, seen for the first time and again."""
     if "Oclgrind" in device.name and n * n * k > 10**6:
         pytest.skip("this takes Oclgrind minutes")
     used = device
-    if where == "tiles":
-        used = clgemm.Device(device.cl_device, transfer=TRANSFER)
+    if where in TRANSFERS:
+        used = clgemm.Device(device.cl_device, transfer=TRANSFERS[where])
     for x in (data(n, k), data(k, n).T):
         out = np.zeros((n, n), np.float32)
         with clgemm.device(used):
@@ -132,12 +138,12 @@ def small_blocks(monkeypatch):
     forget_plans()
 
 
-@pytest.fixture(params=["host", "device", "tiles", "parts"])
+@pytest.fixture(params=["host", "device", "tiles", "triangle", "parts"])
 def place(request, device, monkeypatch):
     """Where the operands are: a function that puts an array there, and one that fetches it."""
     used = device
-    if request.param == "tiles":
-        used = clgemm.Device(device.cl_device, transfer=TRANSFER)
+    if request.param in TRANSFERS:
+        used = clgemm.Device(device.cl_device, transfer=TRANSFERS[request.param])
     if request.param == "parts":  # of products that take longer than the device may
         monkeypatch.setattr(cut, "PART_WORK", 2**12)
         monkeypatch.setattr(cut, "PART_WORK_IF_SLOW", 2**14)

@@ -16,7 +16,7 @@ from itertools import pairwise, product
 from typing import NamedTuple, TypeAlias
 
 from clgemm.core.plan import ceil_div
-from clgemm.core.problem import FLOAT_BYTES
+from clgemm.core.problem import FLOAT_BYTES, Triangles
 
 __all__ = [
     "Block",
@@ -67,6 +67,10 @@ class TransferConfig:
     # which B comes in whole before the first tile.
     square: int = 0
     square_bytes: int = 0  # the fewest bytes of B for which `square` holds
+    # The same for A A', where its blocks have at least `tile_bytes`; if both triangles go out, A
+    # has at least `triangle_bytes`.
+    triangle: int = 0
+    triangle_bytes: int = 0
     # The largest transfer of the first block that comes in and the last one that goes out, unless
     # that makes many. 0 for no other limit than for the rest.
     edge_bytes: int = 0
@@ -97,6 +101,9 @@ class Stream(NamedTuple):
     # Elements of a slot of A, B and C, which are those of the largest block.
     elements: tuple[int, int, int]
     slots: tuple[int, int, int]  # the number of slots of A, B and C
+    # Whether B is A's transpose and its blocks are A's: the slot of one is that of A's block with
+    # the same rows. Only blocks of one triangle of C have tiles; a slot of C has room for two.
+    is_sent_once: bool = False
 
 
 @lru_cache(maxsize=256)
@@ -111,6 +118,8 @@ def make_stream(
     kept: tuple[bool, bool] = (False, False),
     item_bytes: int = FLOAT_BYTES,
     has_whole_sums: bool = False,
+    is_symmetric: bool = False,
+    triangles: Triangles = "",
 ) -> Stream:
     """Return the schedule of ``C = A B``, or of ``C = A B + C`` if `keep`.
 
@@ -134,20 +143,31 @@ def make_stream(
         The size of an element, of the largest if they differ.
     has_whole_sums : bool, optional
         Whether k may not be cut.
+    is_symmetric : bool, optional
+        Whether B is A's transpose and C is not read. If A's blocks cannot serve for B, they are
+        sent twice.
+    triangles : {"", "upper", "lower"}, optional
+        The triangle of a symmetric C that alone goes out.
     """
-    matrices, (rows, columns, depth) = _tile_sizes(
-        *(batch, sizes, config, allocation_bytes, tile_rows, kept, item_bytes, has_whole_sums)
-    )
     m, n, k = sizes
-    is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k) and not tile_rows
-    if (
-        is_cut_by_rows
-        and not any(kept)
-        and (cut := _square_tiles(sizes, config, allocation_bytes, item_bytes)) is not None
-    ):
+    is_sent_once = False
+    for stays in ((False, True), kept) if is_symmetric and not any(kept) else (kept,):
+        matrices, (rows, columns, depth) = _tile_sizes(
+            *(batch, sizes, config, allocation_bytes, tile_rows, stays, item_bytes, has_whole_sums)
+        )
+        if is_sent_once := stays is not kept and (rows, columns, depth) == sizes:
+            break
+    is_cut_by_rows = matrices == 1 and (columns, depth) == (n, k)
+    is_cut_by_rows &= is_sent_once or not tile_rows
+    square = sizes, config, allocation_bytes, item_bytes, is_sent_once, triangles
+    if is_cut_by_rows and not any(kept) and (cut := _square_tiles(*square)) is not None:
         rows, columns = cut
         cuts_m, cuts_n = cuts(m, rows), cuts(n, columns)
         order = [(cuts_m[i], cuts_n[j]) for i, j in square_order(len(cuts_m), len(cuts_n))]
+        if is_sent_once:
+            order = [(i, j) for i, j in order if j.start <= i.start]
+            if triangles == "upper":
+                order = [(i, j) for j, i in order]
         slots_a, slots_b = _Slots(len(cuts_m)), _Slots(len(cuts_n))
     else:
         cuts_m = cuts(m, rows)
@@ -166,7 +186,10 @@ def make_stream(
             block_a, block_b, block_c = (*stack_a, i, p), (*stack_b, p, j), (*stack, i, j)
             first, last = p.start == 0, p.stop == k
             slot_a, new_a = slots_a.place(block_a)
-            slot_b, new_b = slots_b.place(block_b)
+            if is_sent_once:  # B's block is A's with these rows
+                slot_b, new_b = slots_a.place((*block_a[:-2], j, p))
+            else:
+                slot_b, new_b = slots_b.place(block_b)
             slot_c, _ = slots_c.place(block_c)
             new_a, new_b = new_a and not kept[0], new_b and not kept[1]
             wanted = (new_a and k > 0, new_b and k > 0, keep and first)
@@ -175,9 +198,11 @@ def make_stream(
                 Tile((block_a, block_b, block_c), (slot_a, slot_b, slot_c), loads, first, last)
             )
     a = (0, 0) if kept[0] else (matrices * rows * depth, len(slots_a.held))
-    b = (0, 0) if kept[1] else (matrices * depth * columns, len(slots_b.held))
+    b = (0, 0) if kept[1] or is_sent_once else (matrices * depth * columns, len(slots_b.held))
     c = matrices * rows * columns, len(slots_c.held)
-    return Stream(tuple(tiles), (a[0], b[0], c[0]), (a[1], b[1], c[1]))
+    if is_sent_once and rows < m:
+        c = 2 * c[0], c[1]
+    return Stream(tuple(tiles), (a[0], b[0], c[0]), (a[1], b[1], c[1]), is_sent_once)
 
 
 class _Slots:
@@ -251,16 +276,30 @@ def _tile_sizes(
 
 
 def _square_tiles(
-    sizes: tuple[int, int, int], config: TransferConfig, allocation_bytes: int, item_bytes: int
+    sizes: tuple[int, int, int],
+    config: TransferConfig,
+    allocation_bytes: int,
+    item_bytes: int,
+    is_sent_once: bool,
+    triangles: Triangles,
 ) -> tuple[int, int] | None:
     """Return rows and columns of tiles that keep all of A and B; None if they do not pay or fit."""
     m, n, k = sizes
     blocks = min(config.square, m // max(config.rows, 1), n // max(config.rows, 1))
-    if blocks < 2 or k == 0 or item_bytes * k * n < config.square_bytes:
+    if is_sent_once:
+        if item_bytes != FLOAT_BYTES:  # the device mirrors tiles of floats
+            return None
+        blocks = min(config.triangle, item_bytes * m * k // config.tile_bytes)
+        if not triangles and item_bytes * m * k < config.triangle_bytes:
+            return None
+    elif item_bytes * k * n < config.square_bytes:
+        return None
+    if blocks < 2 or k == 0:
         return None
     rows, columns = (_rounded(ceil_div(size, blocks)) for size in (m, n))
     largest = item_bytes * max(rows * k, columns * k, rows * columns)
-    whole = ceil_div(m, rows) * rows * k + ceil_div(n, columns) * columns * k
+    whole = ceil_div(m, rows) * rows * k
+    whole += 0 if is_sent_once else ceil_div(n, columns) * columns * k
     held = item_bytes * (whole + SLOTS * rows * columns)
     return (rows, columns) if largest <= allocation_bytes and held <= config.memory_bytes else None
 

@@ -15,6 +15,7 @@ MOST_COPYING = 10
 # Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on
 # that pays.
 SQUARE, SQUARE_BYTES = 4, 2**31
+TRIANGLE, TRIANGLE_BYTES = 4, 2**29  # the same of A A'
 
 
 def transfer_config(device: Device) -> TransferConfig | None:
@@ -33,4 +34,6 @@ def _default_config(memory_bytes: int) -> TransferConfig:
         threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
         square=SQUARE,
         square_bytes=SQUARE_BYTES,
+        triangle=TRIANGLE,
+        triangle_bytes=TRIANGLE_BYTES,
     )

@@ -22,13 +22,14 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime.operands import HostArray
 from clgemm.transfer.staging import Staging
 
-__all__ = ["SIGNALS_SECONDS", "Copier", "Copying", "copy_triangle", "mirror"]
+__all__ = ["SIGNALS_SECONDS", "ArrayCopy", "Copier", "Copying", "copy_triangle", "mirror"]
 
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
 # The longest that a caller waits for copies: Windows answers signals between two waits only.
 SIGNALS_SECONDS = 0.1
 BLOCK = 256  # rows and columns that `mirror` copies at a time
 
+ArrayCopy: TypeAlias = Callable[[HostArray, HostArray], object]  # to the first, from the second
 # What a thread does next: a function, and its argument.
 Work: TypeAlias = "SimpleQueue[tuple[Callable[[Any], object], Any]]"
 
@@ -71,13 +72,8 @@ def _do(function: Callable[[Any], object], argument: object) -> None:
 class Copying(Protocol):
     """One copy."""
 
-    @property
-    def target(self) -> HostArray:
-        """The array that is written to."""
-
-    @property
-    def source(self) -> HostArray:
-        """The array that is read, of the same shape."""
+    def make(self, copy: ArrayCopy) -> None:
+        """Make it, by a function that copies to an array from another one."""
 
 
 C = TypeVar("C", bound=Copying)
@@ -157,7 +153,7 @@ class Copier(Generic[C]):
 
     def _make(self, copy: C) -> None:
         try:
-            self._array_copy(copy.target, copy.source)
+            copy.make(self._array_copy)
             self._done.put(copy)
         except BaseException as error:
             self._done.put(error)
@@ -168,6 +164,10 @@ class _Block(NamedTuple):
 
     target: HostArray
     source: HostArray
+
+    def make(self, copy: ArrayCopy) -> None:
+        """Make it."""
+        copy(self.target, self.source)
 
 
 def mirror(c: HostArray, staging: Staging | None) -> None:

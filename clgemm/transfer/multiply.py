@@ -48,7 +48,7 @@ from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
 from clgemm.transfer.several import multiply_together, sharers
 from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
 from clgemm.transfer.staging import Staging, staging
-from clgemm.transfer.tiles import TiledProduct, multiply_tiles, run_product
+from clgemm.transfer.tiles import Call, TiledProduct, multiply_tiles, run_product, share_of
 
 __all__ = ["duplicate", "multiply", "multiply_exactly", "multiply_through"]
 
@@ -180,8 +180,8 @@ def multiply_exactly(
             types=types,
         )
         with watched(is_wanted=False):
-            is_whole = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
-        if is_symmetric and not is_whole:
+            done = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+        if is_symmetric and not done:
             mirror(c, pool)
     if meter is not None:
         meter.end()
@@ -234,13 +234,14 @@ def _multiply_on(
         return bound if alpha and not any(overlaps) else None
     in_parts = transfer_config(device) is not None or is_cut(device, problem)
     if triangles and (in_parts or len(devices) > 1):
-        whole = allocated(c, c.shape, "C", None)
-        _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
-        if beta:
-            _add_scaled(whole, beta, c)
-        config = transfer_config(device)
-        pool = None if config is None else staging(device, config)
-        copy_triangle(c, whole, triangles == "lower", pool)
+        if beta or not alpha or not _sent_triangle(device, alpha, (a, b, c), precision, triangles):
+            whole = allocated(c, c.shape, "C", None)
+            _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
+            if beta:
+                _add_scaled(whole, beta, c)
+            config = transfer_config(device)
+            pool = None if config is None else staging(device, config)
+            copy_triangle(c, whole, triangles == "lower", pool)
         return None
     meter = begun(problem.shape.work) if alpha else None
     product = _Product(problem, alpha, a, b, beta, c, meter)
@@ -250,6 +251,31 @@ def _multiply_on(
     if meter is not None:
         meter.end()
     return found if alpha and not any(overlaps) else None
+
+
+def _sent_triangle(
+    device: Device,
+    alpha: float,
+    arrays: tuple[HostArray, HostArray, HostArray],
+    precision: str,
+    triangles: Triangles,
+) -> bool:
+    """Write one triangle of alpha A A', tile by tile. Return whether A was sent once for that."""
+    if (config := transfer_config(device)) is None:
+        return False
+    pool = staging(device, config)
+    scalars = alpha, 0.0, precision
+    product = TiledProduct(*scalars, device, pool.space, is_symmetric=True, triangles=triangles)
+    share = share_of(pool, product, arrays)
+    if not share.is_sent_once:
+        return False
+    a, _, c = arrays
+    if (meter := begun(c.size * a.shape[-1])) is not None:
+        share.product = product._replace(advance=meter.advance)
+    run_product(Call([share], NO_COPIES, is_within(run_product)).run)
+    if meter is not None:
+        meter.end()
+    return True
 
 
 def _add_scaled(x: HostArray, beta: float, c: HostArray) -> None:
@@ -280,7 +306,7 @@ class _Product(NamedTuple):
         """Return what a device computes with each tile."""
         precision, is_symmetric = self.problem.precision, self.problem.is_symmetric
         made = self.alpha, self.beta, precision, device, space, is_slow, is_symmetric
-        return TiledProduct(*made, self.advance)
+        return TiledProduct(*made, advance=self.advance)
 
 
 def _shared(product: _Product, devices: Sequence[Device]) -> bool:
@@ -388,17 +414,17 @@ def multiply_through(
             single.compute(x, y, c, is_nested)
             return single.reusable(x, y, c)
     try:
-        is_whole = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
+        is_mirrored = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
         is_stale = False
     except StaleError:  # nothing is written yet to a `c` that is read
         is_stale = True
     if is_stale:
         # Not while the exception is handled: its frames keep the chunks of the call that failed.
-        is_whole = multiply_tiles(staging, product, (a, b, c), NO_COPIES, is_nested)
+        is_mirrored = multiply_tiles(staging, product, (a, b, c), NO_COPIES, is_nested)
         copies.drop()
     else:
         copies.count()
-    if product.is_symmetric and not is_whole:
+    if product.is_symmetric and not is_mirrored:
         mirror(c, None if is_nested else staging)
     return None
 

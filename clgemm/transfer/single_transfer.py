@@ -25,7 +25,7 @@ from clgemm.runtime.finite import Check, are_all_set, check_of, watch
 from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
 from clgemm.runtime.progress import begun
 from clgemm.runtime.workspace import Workspace
-from clgemm.transfer.copy_threads import SIGNALS_SECONDS, Copier
+from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
 from clgemm.transfer.staging import Chunk, Staging, abandon
 from clgemm.transfer.tiles import TiledProduct, run_product
 
@@ -125,7 +125,8 @@ def plan_single_transfer(
     route = make_route(arrays, product.beta != 0, config, is_nested, flags)
     if route.chunks > config.chunks:
         return None
-    bound = product.bind(*route.layouts, is_whole=True)  # may compile: no chunk waits for that
+    # This may compile: no chunk waits for that.
+    bound = product.bind(route.layouts, product.is_symmetric)
     taken_us = expected_us(bound.plan.plan, product.device.limits) if route.is_threaded else 0.0
     if taken_us > config.at_once_us:
         return None
@@ -350,6 +351,10 @@ class PlacedCopy(NamedTuple):
     source: HostArray
     number: int
     is_last: bool
+
+    def make(self, copy: ArrayCopy) -> None:
+        """Make it."""
+        copy(self.target, self.source)
 
 
 def make_route(

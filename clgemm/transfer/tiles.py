@@ -16,21 +16,36 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.plan import round_up
-from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, dense_layout, memory_order
+from clgemm.core.problem import (
+    FLOAT_BYTES,
+    Layout,
+    Problem,
+    Triangles,
+    dense_layout,
+    memory_order,
+)
 from clgemm.core.transfer import Stream, Tile, count_pieces, make_stream, pieces
 from clgemm.hardware.device import Device
 from clgemm.kernels.exact.plan import Types
+from clgemm.planning.planner import copy_plan_of
 from clgemm.runtime import exact
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
 from clgemm.runtime.finite import are_all_set, check_of, watch
-from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix, with_axes
+from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Layouts, Matrix, with_axes
 from clgemm.runtime.workspace import Workspace
-from clgemm.transfer.copy_threads import SIGNALS_SECONDS, Copier
+from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
 from clgemm.transfer.resident import OperandCopies, OperandCopy, make_room
 from clgemm.transfer.staging import Chunk, Staging, abandon
 
-__all__ = ["Call", "Share", "TiledProduct", "multiply_tiles", "run_product", "share_of"]
+__all__ = [
+    "Call",
+    "Share",
+    "TiledProduct",
+    "multiply_tiles",
+    "run_product",
+    "share_of",
+]
 
 # Pieces that a call moves at least: while one is on the link, the next is filled. Of 16 pieces,
 # products of sides from 768 to 2048 took up to 1.3 times as long: threads waited for each other.
@@ -38,6 +53,7 @@ LEAST_PIECES = 8
 SMALLEST_PIECE_BYTES = 2**19  # enqueueing a smaller one takes longer than its transfer
 LOOKS_SECONDS = 5e-5  # between two looks at the transfers while threads copy
 FLAGS_STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # the flags of each block begin at a multiple
+TURNED: dict[Triangles, Triangles] = {"upper": "lower", "lower": "upper", "": ""}
 SLOW_LOOKS_SECONDS = 0.0005  # between two looks at a command that may take long
 
 
@@ -52,6 +68,8 @@ class TiledProduct(NamedTuple):
         Whether a tile may take so long that signals should be answered meanwhile.
     is_symmetric : bool
         As `Problem.is_symmetric`, of the product as a whole.
+    triangles : Triangles
+        The triangle of a symmetric C that alone is written, if not all of C is.
     advance : callable
         Called with the multiply-adds of each part that has arrived; it may raise to end the call.
     types : Types, optional
@@ -65,18 +83,17 @@ class TiledProduct(NamedTuple):
     space: Workspace
     is_slow: bool = False
     is_symmetric: bool = False
+    triangles: Triangles = ""
     advance: Callable[[int], object] = int
     types: Types | None = None
 
-    def bind(self, a: Layout, b: Layout, c: Layout, is_whole: bool = False) -> BoundCall:
+    def bind(self, layouts: Layouts, is_symmetric: bool = False) -> BoundCall:
         """Return what computes a tile of these layouts, built and set up; enqueue nothing."""
         if self.types is not None:
-            layouts, is_symmetric = (a, b, c), self.is_symmetric and is_whole
             return exact.bind(
                 layouts, self.types, self.device, self.space, is_symmetric=is_symmetric
             )
-        problem = Problem(a, b, c, self.precision, self.is_symmetric and is_whole)
-        return bind(problem, self.device, self.space)
+        return bind(Problem(*layouts, self.precision, is_symmetric), self.device, self.space)
 
     def allocate(self, size_bytes: int) -> cl.Buffer:
         """Return memory on the device; resident arrays make room if they have to."""
@@ -141,14 +158,32 @@ class Piece(NamedTuple):
 
     slots: tuple[Slot, ...]
     host: HostArray  # with its axes in the order of its memory
-    first: int  # element of the block
+    first: int  # element of the slot
     size: int
+    # Where only one triangle of a result is written: that one, and its diagonal as in `numpy.tri`.
+    part: Triangles = ""
+    diagonal: int = 0
 
 
-def cut(block: HostArray, slots: tuple[Slot, ...], most: int) -> Iterator[Piece]:
-    """Cut a block, its axes in the order of its memory, into pieces of `most` elements at most."""
+def cut(
+    block: HostArray,
+    slots: tuple[Slot, ...],
+    most: int,
+    start: int = 0,
+    part: Triangles = "",
+) -> Iterator[Piece]:
+    """Cut a block, its axes in the order of its memory, into pieces of `most` elements at most.
+
+    Parameters
+    ----------
+    start : int, optional
+        The block's first element in the slots.
+    part : {"", "upper", "lower"}, optional
+        The triangle of the block that alone is written.
+    """
     for index, first, size in pieces(block.shape, most):
-        yield Piece(slots, block[index], first, size)
+        diagonal = index[-2].start - index[-1].start if part else 0
+        yield Piece(slots, block[index], start + first, size, part, diagonal)
 
 
 def has_ended(event: cl.Event) -> bool:
@@ -188,6 +223,17 @@ class ChunkCopy(NamedTuple):
     def from_chunk(cls, piece: Piece, chunk: Chunk) -> ChunkCopy:
         """Return the copy of a piece of the result from a chunk."""
         return cls(piece.host, shaped(chunk, piece), piece, chunk, None)
+
+    def make(self, copy: ArrayCopy) -> None:
+        """Make it."""
+        part = self.piece.part
+        if not part:
+            copy(self.target, self.source)
+            return
+        rows, columns = self.target.shape
+        diagonal = self.piece.diagonal - (part == "upper")
+        below = np.tri(rows, columns, diagonal, dtype=np.bool_)
+        np.copyto(self.target, self.source, where=below if part == "lower" else ~below)
 
 
 class Link:
@@ -328,8 +374,6 @@ class Share:
         A, B and C of this part.
     kept : tuple of OperandCopy or None
         The copies of A and B that the device holds; None for C.
-    is_sent_once : bool
-        Whether B is A's transpose and tiles have whole matrices, so that A's blocks serve for both.
     """
 
     def __init__(
@@ -339,60 +383,81 @@ class Share:
         plan: Stream,
         arrays: tuple[HostArray, HostArray, HostArray],
         kept: tuple[OperandCopy | None, ...] = (None, None, None),
-        is_sent_once: bool = False,
     ) -> None:
         self.staging, self.product, self.space = staging, product, product.space
         self.arrays, self.tiles, self.kept = arrays, plan.tiles, kept
-        self._is_sent_once = is_sent_once
+        self.is_sent_once = plan.is_sent_once
         self.unsent = [0] * len(plan.tiles)
         self.checks: Checks | None = None
         self._elements, self._counts = plan.elements, plan.slots
         self._orders = [memory_order(x.strides) for x in arrays]
-        self._bound: dict[tuple[Layout, Layout, Layout], BoundCall] = {}
+        self._bound: dict[tuple[Layouts, bool], BoundCall] = {}
         self._slots: list[list[Slot]] = []
         self._next = 0  # the tile to enqueue next
 
     @property
     def moved_bytes(self) -> int:
         """The bytes that are sent or received."""
-        return sum(x.nbytes for operand, x in enumerate(self.arrays) if self._has_slot(operand))
-
-    def _has_slot(self, operand: int) -> bool:
-        """Return whether blocks of an operand are sent, or received."""
-        return self.kept[operand] is None and not (operand == 1 and self._is_sent_once)
+        sent = (x.nbytes for x, kept in zip(self.arrays, self.kept, strict=True) if kept is None)
+        return sum(sent) - self.is_sent_once * self.arrays[1].nbytes
 
     def make_slots(self, number: int) -> None:
         """Make the slots, without memory; this is share `number` of its call."""
         self._slots = [[Slot(number) for _ in range(count)] for count in self._counts]
         for index, tile in enumerate(self.tiles):
-            for operand, which in enumerate(tile.slots):
-                if self._has_slot(operand):
-                    self._slots[operand][which].tiles.append(index)
+            for slot in self._slots_of(tile):
+                slot.tiles.append(index)
 
     def slot(self, tile: Tile, operand: int) -> Slot:
         """Return where a tile's block lies on the device."""
-        return self._slots[operand][tile.slots[operand]]
+        slots = self._slots[0 if operand == 1 and self.is_sent_once else operand]
+        return slots[tile.slots[operand]]
+
+    def _slots_of(self, tile: Tile) -> list[Slot]:
+        """Return the slots that a tile uses, that of its result last."""
+        sent = (operand for operand in range(3) if self.kept[operand] is None)
+        return list(dict.fromkeys(self.slot(tile, operand) for operand in sent))
 
     def block(self, tile: Tile, operand: int) -> HostArray:
         """Return a block of a host array, its axes in the order of its memory."""
         return self.arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
 
+    def result(self, tile: Tile, most: int) -> Iterator[Piece]:
+        """Cut a tile's result into pieces, and what is mirrored, which comes after it."""
+        slots, block = (self.slot(tile, 2),), self.block(tile, 2)
+        part: Triangles = ""
+        if self._is_on_diagonal(tile):
+            part = self.product.triangles
+            if self._orders[2] != (0, 1):
+                part = TURNED[part]
+        yield from cut(block, slots, most, part=part)
+        if self.is_mirrored(tile):
+            *stack, rows, columns = tile.blocks[2]
+            mirrored = self.arrays[2][(*stack, columns, rows)].transpose(self._orders[2])
+            yield from cut(mirrored, slots, most, start=block.size)
+
+    def is_mirrored(self, tile: Tile) -> bool:
+        """Return whether a tile's result is also one on the other side of the diagonal."""
+        return self.is_sent_once and not (self.product.triangles or self._is_on_diagonal(tile))
+
     def bind(self) -> None:
         """Plan and build what the tiles take."""
-        layouts = {self._layouts(tile) for tile in self.tiles}
-        self._bound = {
-            each: self.product.bind(*each, is_whole=self._is_whole(each)) for each in layouts
-        }
+        for each in {self._kind(tile) for tile in self.tiles}:
+            self._bound[each] = self.product.bind(*each)
+
+    def _kind(self, tile: Tile) -> tuple[Layouts, bool]:
+        """Return what tiles must have in common to be computed alike."""
+        return self._layouts(tile), self.product.is_symmetric and self._is_on_diagonal(tile)
 
     @property
-    def has_whole_tiles(self) -> bool:
-        """Whether each tile has whole matrices."""
-        return all(map(self._is_whole, self._bound))
+    def has_symmetric_tiles(self) -> bool:
+        """Whether C is symmetric once all tiles of a symmetric product have been stored."""
+        return self.is_sent_once or all(is_symmetric for _, is_symmetric in self._bound)
 
-    def _is_whole(self, layouts: tuple[Layout, Layout, Layout]) -> bool:
-        a, _, c = self.arrays
-        block_a, _, block_c = layouts
-        return block_c.shape[-2:] == c.shape[-2:] and block_a.columns == a.shape[-1]
+    def _is_on_diagonal(self, tile: Tile) -> bool:
+        """Return whether a tile is a block of A times its own transpose, if B is A's."""
+        rows, columns = tile.blocks[2][-2:]
+        return rows == columns and tile.first and tile.last
 
     def watch(self) -> None:
         """Prepare the check whether the result is finite."""
@@ -419,19 +484,16 @@ class Share:
 
     def multiply(self, tile: Tile) -> cl.Event:
         """Enqueue a tile that is ready."""
-        layouts = self._layouts(tile)
-        slots, matrices = [], []
-        for operand, layout in enumerate(layouts):
+        kind, matrices, slots = self._kind(tile), [], self._slots_of(tile)
+        for operand, layout in enumerate(kind[0]):
             if (kept := self.kept[operand]) is not None:
                 matrices.append(kept.matrix(self.arrays[operand][tile.blocks[operand]]))
-                continue
-            if self._has_slot(operand):
-                slots.append(self.slot(tile, operand))
-            matrices.append(Matrix(slots[-1].buffer, 0, layout))
+            else:
+                matrices.append(Matrix(self.slot(tile, operand).buffer, 0, layout))
         a, b, c = matrices
         before = [event for slot in slots for event in slot.ready] + slots[-1].users
         with self.space.lock:
-            done = self.product.enqueue(self._bound[layouts], a, b, c, tile.first, before)
+            done = self.product.enqueue(self._bound[kind], a, b, c, tile.first, before)
             self.space.queue.flush()
         for slot in slots:
             slot.ready = []  # what comes after on this queue comes after it too
@@ -439,10 +501,25 @@ class Share:
             slot.tiles.pop(0)
         if tile.last and self.checks is not None:
             self.checks.enqueue(slots[-1].buffer, done)
+        if self.is_mirrored(tile):
+            done = self._mirror(c)
+            slots[-1].users = [done]
         self._next += 1
         return done
 
-    def _layouts(self, tile: Tile) -> tuple[Layout, Layout, Layout]:
+    def _mirror(self, c: Matrix) -> cl.Event:
+        """Enqueue the copy of a result's transpose to where `result` has it."""
+        source = c.layout.transposed() if self._orders[2] == (0, 1) else c.layout
+        place = source.rows * source.columns
+        dense = dense_layout(source.shape, (0, 1), LARGEST_ALIGNMENT)
+        plan = copy_plan_of(self.product.device, source)
+        slots = {"a": Matrix(c.buffer, 0, source), "c": Matrix(c.buffer, place, dense)}
+        with self.space.lock:
+            done = self.space.run(plan, self.product.device, slots)
+            self.space.queue.flush()
+        return done
+
+    def _layouts(self, tile: Tile) -> Layouts:
         """Return how a tile's blocks lie on the device: dense, in the order of host memory."""
         a, b, c = (self._layout(tile, operand) for operand in range(3))
         return a, b, c
@@ -450,9 +527,10 @@ class Share:
     def _layout(self, tile: Tile, operand: int) -> Layout:
         if (kept := self.kept[operand]) is not None:
             return kept.matrix(self.arrays[operand][tile.blocks[operand]]).layout
-        if not self._has_slot(operand):
-            return self._layout(tile, 0).transposed()
         shape = tuple(s.stop - s.start for s in tile.blocks[operand])
+        if operand == 1 and self.is_sent_once:
+            rows_first = (*shape[:-2], shape[-1], shape[-2])
+            return dense_layout(rows_first, self._orders[0], LARGEST_ALIGNMENT).transposed()
         return dense_layout(shape, self._orders[operand], LARGEST_ALIGNMENT)
 
 
@@ -643,7 +721,7 @@ class Call:
             done = share.multiply(tile)
             if tile.last:
                 slot, most = share.slot(tile, 2), self._most(share, tile, 2, is_result=True)
-                results = list(cut(share.block(tile, 2), (slot,), most))
+                results = list(share.result(tile, most))
                 self._results.extend((piece, done) for piece in results)
                 slot.unfetched, slot.users = len(results), []
         return found
@@ -677,9 +755,12 @@ class Call:
             self._copier.copy(self._down.take())
 
     def _count(self, share: Share, tile: Tile, operand: int, is_result: bool = False) -> int:
-        """Return the number of pieces of a tile's block."""
-        most = self._most(share, tile, operand, is_result)
-        return count_pieces(share.block(tile, operand).shape, most)
+        """Return the number of pieces of a tile's block; of a result, also of what is mirrored."""
+        most, shape = self._most(share, tile, operand, is_result), share.block(tile, operand).shape
+        count = count_pieces(shape, most)
+        if is_result and share.is_mirrored(tile):
+            count += count_pieces(shape[::-1], most)
+        return count
 
     def _most(self, share: Share, tile: Tile, operand: int, is_result: bool = False) -> int:
         """Return the most elements of a piece of a tile's block, which comes in or goes out."""
@@ -707,7 +788,7 @@ def multiply_tiles(
     operand_copies: OperandCopies,
     is_nested: bool,
 ) -> bool:
-    """Multiply host arrays tile by tile. Return whether each tile had whole matrices.
+    """Multiply host arrays tile by tile. Return whether a symmetric C has become so.
 
     Raises
     ------
@@ -723,7 +804,7 @@ def multiply_tiles(
     a, b = (with_axes(x, c.ndim) for x in (a, b))
     share = share_of(staging, product, (a, b, c), kept)
     run_product(lambda: Call([share], operand_copies, is_nested).run())
-    return share.has_whole_tiles
+    return share.has_symmetric_tiles
 
 
 def share_of(
@@ -749,17 +830,11 @@ def share_of(
     item_bytes = FLOAT_BYTES if types is None else max(x.itemsize for x in arrays)
     has_whole_sums = types is not None and types.c == "f2"  # they are rounded once
 
-    def planned(stays: tuple[bool, bool]) -> Stream:
-        return make_stream(
-            *(batch, sizes, repeated, keep, staging.config, largest, rows, stays),
-            *(item_bytes, has_whole_sums),
-        )
-
-    if product.is_symmetric and not any(stays):
-        plan, whole = planned((False, True)), tuple(slice(0, size) for size in sizes[:2])
-        if all(x.first and x.last and x.blocks[2][-2:] == whole for x in plan.tiles):
-            return Share(staging, product, plan, arrays, (*kept, None), is_sent_once=True)
-    return Share(staging, product, planned(stays), arrays, (*kept, None))
+    plan = make_stream(
+        *(batch, sizes, repeated, keep, staging.config, largest, rows, stays),
+        *(item_bytes, has_whole_sums, product.is_symmetric, product.triangles),
+    )
+    return Share(staging, product, plan, arrays, (*kept, None))
 
 
 def _are_tiles_columns(

@@ -578,7 +578,7 @@ def test_only_the_first_tile_of_a_block_scales_it(device):
         x = cl_array.to_device(device.queue, np.ascontiguousarray(a[:, first : first + 20]))
         y = cl_array.to_device(device.queue, b[first : first + 20])
         matrices = [place(each) for each in (x, y, on_device)]
-        bound = product.bind(*(each.layout for each in matrices))
+        bound = product.bind(tuple(each.layout for each in matrices))
         before = [*x.events, *y.events, *on_device.events, *([event] if event else [])]
         event = product.enqueue(bound, *matrices, first == 0, before)
         event.wait()
@@ -592,6 +592,6 @@ def test_without_a_precision_the_operands_are_not_read(device):
     operands = [cl_array.to_device(device.queue, x) for x in (nan, nan, c)]
     device.queue.finish()
     matrices = [place(x) for x in operands]
-    bound = product.bind(*(each.layout for each in matrices))
+    bound = product.bind(tuple(each.layout for each in matrices))
     product.enqueue(bound, *matrices, True, []).wait()
     np.testing.assert_array_equal(operands[-1].get(), 2 * c)
