@@ -15,7 +15,7 @@ MOST_COPYING = 10
 # Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on
 # that pays.
 SQUARE, SQUARE_BYTES = 4, 2**31
-TRIANGLE, TRIANGLE_BYTES = 4, 2**29  # the same of A A'
+TRIANGLE, TRIANGLE_BYTES = 4, 2**28  # the same of A A'
 
 
 def transfer_config(device: Device) -> TransferConfig | None:
