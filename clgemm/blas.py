@@ -21,6 +21,7 @@ from clgemm.runtime.operands import (
     layout_of,
     numbers,
     overlaps_either,
+    require_queue,
     transposed,
     updatable,
     view,
@@ -214,7 +215,7 @@ def sgemm(
         )
         if repeated is not None:
             return repeated
-    _check_queue(queue)
+    require_queue(queue)
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     operands, shared = accepted(given, queue)
     in_place = bool(overwrite_c) and updatable(c)
@@ -374,7 +375,7 @@ def ssyrk(
         )
         if repeated is not None:
             return repeated
-    _check_queue(queue)
+    require_queue(queue)
     operands, shared = accepted({"a": a} if c is None else {"a": a, "c": c}, queue)
     op_a = as_matrix(operands["a"], "a")
     if trans:
@@ -471,7 +472,7 @@ def gemm(
     from clgemm.transfer.multiply import multiply_exactly
 
     _check_options(order, trans_a=trans_a, trans_b=trans_b)
-    _check_queue(queue)
+    require_queue(queue)
     given = {"a": a, "b": b} if c is None else {"a": a, "b": b, "c": c}
     shared = common_queue(given, queue)
     if shared is None:
@@ -609,14 +610,6 @@ def _check_options(order: Order, **transposes: int) -> None:
             raise ValueError(f"{name}={value!r} is not one of 0, 1 and 2")
     if order not in ("F", "C"):
         raise ValueError(f"order={order!r} is neither 'F' nor 'C'")
-
-
-def _check_queue(queue: object) -> None:
-    """Raise TypeError if a queue is none."""
-    import pyopencl as cl
-
-    if not (queue is None or isinstance(queue, cl.CommandQueue)):
-        raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
 
 
 _is_loaded = False

@@ -10,13 +10,14 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from clgemm.core.precision import Precision
 from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZES, NEVER, of_matmul
-from clgemm.products import dot, from_either, matmul
+from clgemm.products import dot, from_either, matmul, under
 from clgemm.runtime.operands import (
     AnyArray,
     common_queue,
@@ -26,6 +27,9 @@ from clgemm.runtime.operands import (
     rearranged,
 )
 
+if TYPE_CHECKING:
+    import pyopencl as cl
+
 __all__ = ["einsum", "matrix_power", "matvec", "multi_dot", "vecdot", "vecmat"]
 
 # The elements of A times those of B, of float32, below which NumPy's einsum takes less than to call
@@ -33,7 +37,14 @@ __all__ = ["einsum", "matrix_power", "matvec", "multi_dot", "vecdot", "vecmat"]
 LEAST_FLOATS = 2**20
 
 
-def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
+def einsum(
+    subscripts: Any,
+    /,
+    *operands: Any,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+    **keywords: Any,
+) -> Any:
     """Sum products of elements by Einstein's convention, as `numpy.einsum` does.
 
     Parameters
@@ -44,6 +55,8 @@ def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
         Arrays in host memory. Those of float32, of integers, booleans and float16, and on GPUs of
         float64 and complex numbers are contracted as `matmul` does, two at a time. NumPy contracts
         others, and single operands.
+    precision, queue : optional
+        As for `dot`.
     **keywords
         NumPy's other arguments. With `out`, `dtype`, `order` or `casting`, and where operands are
         subclasses of `numpy.ndarray`, NumPy computes all. More than two operands are contracted in
@@ -69,6 +82,8 @@ def einsum(subscripts: Any, /, *operands: Any, **keywords: Any) -> Any:
     array([[ 5, 14],
            [14, 50]])
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, einsum, subscripts, *operands, **keywords)
     if not keywords and len(operands) == 2 and type(subscripts) is str:
         a, b = operands
         if type(a) in ARRAYS and type(b) in ARRAYS and not _may_pay(a, b):
@@ -223,56 +238,95 @@ def _may_pay(a: Any, b: Any) -> bool:
     return any(size >= LEAST_SIZES.get(x.dtype, NEVER) for x in (a, b))
 
 
-def vecdot(a: Any, b: Any, /) -> Any:
+def vecdot(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Sum products of the last axes, as `numpy.vecdot` does: the first operand is conjugated.
 
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., n)
         As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
     numpy.ndarray, scalar or pyopencl.array.Array, shape (...)
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, vecdot, a, b)
     a, b = _arrays(a, b)
     rows, columns = _with_axis(_conjugate(a), -2), _with_axis(b, -1)
     return _without_axes(matmul(rows, columns), -2, -1)
 
 
-def matvec(a: Any, b: Any, /) -> Any:
+def matvec(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply matrices by vectors, as `numpy.matvec` does.
 
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., m, n) and (..., n)
         As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array, shape (..., m)
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, matvec, a, b)
     a, b = _arrays(a, b)
     return _without_axes(matmul(_matrices(a), _with_axis(b, -1)), -1)
 
 
-def vecmat(a: Any, b: Any, /) -> Any:
+def vecmat(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply vectors, conjugated, by matrices, as `numpy.vecmat` does.
 
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., n) and (..., n, m)
         As for `matmul`; the other axes broadcast. Subclasses of `numpy.ndarray` are plain arrays.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
     numpy.ndarray or pyopencl.array.Array, shape (..., m)
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, vecmat, a, b)
     a, b = _arrays(a, b)
     return _without_axes(matmul(_with_axis(_conjugate(a), -2), _matrices(b)), -2)
 
 
-def matrix_power(a: Any, n: int) -> Any:
+def matrix_power(
+    a: Any,
+    n: int,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Raise square matrices to a whole power, as `numpy.linalg.matrix_power` does.
 
     Parameters
@@ -281,6 +335,8 @@ def matrix_power(a: Any, n: int) -> Any:
         As for `matmul`.
     n : int
         A negative power is that of the inverse, which NumPy computes.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
@@ -291,6 +347,8 @@ def matrix_power(a: Any, n: int) -> Any:
     TypeError
         If `a` is a device array.
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, matrix_power, a, n)
     if is_device(a):
         raise TypeError("matrix_power takes arrays in host memory: use matmul")
     is_square = type(a) is np.ndarray and a.ndim >= 2 and a.shape[-1] == a.shape[-2]
@@ -338,7 +396,13 @@ def _without_axes(x: Any, *axes: int) -> Any:
     return rearranged(x, [i for i in range(x.ndim) if i - x.ndim not in axes])
 
 
-def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(
+    arrays: Sequence[Any],
+    *,
+    out: Any = None,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply a chain of matrices in the cheapest order, as `numpy.linalg.multi_dot` does.
 
     Parameters
@@ -349,6 +413,8 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
         As for `dot`. In a chain of three or more arrays, NumPy treats a vector at either end as a
         matrix. Then `out` has the shape (m, 1), (1, n) or (1, 1). A device array may also have the
         shape of the result.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
@@ -364,6 +430,8 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Any:
         As `dot`.
     """
     chain = list(arrays)
+    if precision is not None or queue is not None:
+        return under(precision, queue, multi_dot, chain, out=out)
     named = {f"array {i}": x for i, x in enumerate(chain)}
     if common_queue(named, None) is not None and any(x.dtype != chain[0].dtype for x in chain):
         chain = [float32_operand(x, name) for name, x in named.items()]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.precision import Precision, chosen_precision
+from clgemm.core.precision import precision as in_precision
 from clgemm.core.threads import NestedCallError, RejectedError
 from clgemm.numpy_rules import (
     FLOAT32,
@@ -40,6 +41,7 @@ from clgemm.runtime.operands import (
     is_plain_device,
     rearranged,
     require_out,
+    require_queue,
     transposed,
 )
 from clgemm.side import decision
@@ -49,7 +51,7 @@ from clgemm.side.settings import goes_by_rule, is_ruled
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["dot", "inner", "matmul", "tensordot"]
+__all__ = ["dot", "inner", "matmul", "tensordot", "under"]
 
 _is_numpys_dot, _is_numpys_matmul = (decision.quick_test(x, int) for x in ("dot", "matmul"))
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,7 +77,69 @@ def _numpys_if_nested(numpys: Callable[..., Any]) -> Callable[[F], F]:
     return decorate
 
 
-def dot(a: Any, b: Any, out: Any = None) -> Any:
+def under(
+    precision: str | None,
+    queue: cl.CommandQueue | None,
+    product: Callable[..., Any],
+    *arguments: Any,
+    out: Any = None,
+    **keywords: Any,
+) -> Any:
+    """Compute a product in a precision, and on a queue, or of host arrays on its device.
+
+    Parameters
+    ----------
+    precision, queue : optional
+        None for what is chosen otherwise.
+    product : callable
+        Takes the other arguments, and `out` unless that is None. A sequence may hold device arrays.
+
+    Raises
+    ------
+    TypeError
+        If `queue` is no command queue.
+    ValueError
+        If there is no such precision, or device arrays belong to another context than the queue.
+    """
+    given = {} if out is None else {"out": out}
+    if precision is None and queue is None:
+        return product(*arguments, **given, **keywords)
+    with contextlib.ExitStack() as stack:
+        if precision is not None:
+            stack.enter_context(in_precision(cast("Precision", precision)))
+        if queue is None:
+            return product(*arguments, **given, **keywords)
+        require_queue(queue)
+        flat = [x for each in arguments for x in (each if type(each) in (list, tuple) else [each])]
+        placed = {f"operand {i}": x for i, x in enumerate(flat) if is_device(x)}
+        placed |= {name: x for name, x in given.items() if is_device(x)}
+        if placed:
+            common_queue(placed, queue)
+            arguments = tuple(_with_queue(x, queue) for x in arguments)
+            given = {name: _with_queue(x, queue) for name, x in given.items()}
+        else:
+            from clgemm.hardware.choice import device
+
+            stack.enter_context(device(queue))
+        result = product(*arguments, **given, **keywords)
+    return result if out is None else out
+
+
+def _with_queue(x: Any, queue: cl.CommandQueue) -> Any:
+    """Return an operand, or those in a sequence, for a queue if they are device arrays."""
+    if type(x) in (list, tuple):
+        return [_with_queue(each, queue) for each in x]
+    return x.with_queue(queue) if is_device(x) else x
+
+
+def dot(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply as `numpy.dot` does: sum over the last axis of `a` and the last but one of `b`.
 
     Parameters
@@ -86,6 +150,12 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         multiplies all other dtypes. Device arrays may have any of these dtypes.
     out : array, shape ``a.shape[:-1] + b.shape[:-2] + b.shape[-1:]``, optional
         C-contiguous and of the result's dtype. It may overlap `a` and `b`.
+    precision : {"strict", "float32", "fast"}, optional
+        How float32 is multiplied, as in `clgemm.precision`, which is the default. NumPy's side is
+        as accurate as ``"strict"``.
+    queue : pyopencl.CommandQueue, optional
+        Where products of device arrays are enqueued, in place of the arrays' own; of host arrays,
+        that of the device which multiplies if that is faster.
 
     Returns
     -------
@@ -100,6 +170,8 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
         If host and device operands are mixed, or devices do not multiply the dtypes of device
         arrays.
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, dot, a, b, out=out)
     if _are_float32(a, b, out) and not is_ruled():
         if _is_numpys_dot(a, b, out):
             return numpys.dot(a, b, out)
@@ -119,12 +191,20 @@ def _dot(a: Any, b: Any, out: Any) -> Any:
     return from_either(request, lambda: numpys.dot(a, b, out))
 
 
-def inner(a: Any, b: Any, /) -> Any:
+def inner(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply as `numpy.inner` does: sum over the last axes of both.
 
     Parameters
     ----------
     a, b : array_like or pyopencl.array.Array, shapes (..., k) and (..., k)
+    precision, queue : optional
         As for `dot`.
 
     Returns
@@ -138,7 +218,7 @@ def inner(a: Any, b: Any, /) -> Any:
     TypeError
         As `dot`.
     """
-    return _inner(a, b)
+    return under(precision, queue, _inner, a, b)
 
 
 @_numpys_if_nested(np.inner)
@@ -149,7 +229,16 @@ def _inner(a: Any, b: Any) -> Any:
     return np.inner(a, b) if request is None else from_either(request, lambda: numpys.inner(a, b))
 
 
-def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    out: Any = None,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+    **keywords: Any,
+) -> Any:
     """Multiply as `numpy.matmul` does: batches of matrices, broadcast, in one launch.
 
     Parameters
@@ -159,6 +248,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     out : array, shape (..., m, n), optional
         May have any strides, and may overlap `a` and `b`. The result is converted to its dtype as
         by NumPy.
+    precision, queue : optional
+        As for `dot`.
     **keywords
         NumPy's other arguments, such as `dtype` and `axes`. Device arrays accept `dtype` and
         `casting`.
@@ -175,6 +266,8 @@ def matmul(a: Any, b: Any, /, out: Any = None, **keywords: Any) -> Any:
     TypeError
         As `dot`, or if device arrays come with other keywords.
     """
+    if precision is not None or queue is not None:
+        return under(precision, queue, matmul, a, b, out=out, **keywords)
     if not keywords:
         if out is not None and is_plain_device(out) and _again(a, b, out):
             return out
@@ -200,7 +293,14 @@ def _matmul(a: Any, b: Any, out: Any, keywords: dict[str, Any]) -> Any:
     return from_either(request, lambda: numpys.matmul(a, b, out=out, **keywords))
 
 
-def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+def tensordot(
+    a: Any,
+    b: Any,
+    axes: Any = 2,
+    *,
+    precision: Precision | None = None,
+    queue: cl.CommandQueue | None = None,
+) -> Any:
     """Multiply as `numpy.tensordot` does: sum over the given axes.
 
     Parameters
@@ -210,6 +310,8 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     axes : int or pair of sequences of int, optional
         The number of axes: the last ones of `a`, the first ones of `b`. Or the axes of `a` and
         those of `b`, in the same order.
+    precision, queue : optional
+        As for `dot`.
 
     Returns
     -------
@@ -225,7 +327,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     TypeError
         As `dot`.
     """
-    return _tensordot(a, b, axes)
+    return under(precision, queue, _tensordot, a, b, axes)
 
 
 @_numpys_if_nested(np.tensordot)

@@ -388,3 +388,83 @@ def test_large_stacks_of_small_matrices(device, launches):
     a, b = integers(RNG, (70_000, 2, 3)), integers(RNG, (70_000, 3, 2))
     np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     assert len(launches) == 1
+
+
+CALLS = {
+    "dot": lambda x, **keywords: clgemm.dot(x, x, **keywords),
+    "inner": lambda x, **keywords: clgemm.inner(x, x, **keywords),
+    "matmul": lambda x, **keywords: clgemm.matmul(x, x, **keywords),
+    "tensordot": lambda x, **keywords: clgemm.tensordot(x, x, 1, **keywords),
+    "multi_dot": lambda x, **keywords: clgemm.multi_dot((x, x, x), **keywords),
+    "vecdot": lambda x, **keywords: clgemm.vecdot(x, x, **keywords),
+    "matvec": lambda x, **keywords: clgemm.matvec(x, x, **keywords),
+    "vecmat": lambda x, **keywords: clgemm.vecmat(x, x, **keywords),
+    "matrix_power": lambda x, **keywords: clgemm.matrix_power(x, 3, **keywords),
+    "einsum": lambda x, **keywords: clgemm.einsum("ij,jk->ik", x, x, **keywords),
+}
+HOST_ONLY = "matrix_power", "einsum"
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_function_takes_a_precision(name, device, launches):
+    """It holds for that call alone; a wrong one is named."""
+    x = integers(RNG, (40, 40))
+    expected = CALLS[name](x)
+    del launches[:]
+    with clgemm.device(device):
+        np.testing.assert_array_equal(CALLS[name](x, precision="strict"), expected)
+    assert launches
+    assert clgemm.precision("fast")._allowed == "fast"
+    with pytest.raises(ValueError, match="'exact'"):
+        CALLS[name](x, precision="exact")
+
+
+@pytest.mark.parametrize("name", ["dot", "matmul", "inner", "tensordot"])
+def test_the_precision_reaches_the_product(name, device, monkeypatch):
+    """And not the next one."""
+    seen, multiply = [], transfer_multiply.multiply
+
+    def noted(*arguments, precision=None, **keywords):
+        from clgemm.core.precision import chosen_precision
+
+        seen.append(precision or chosen_precision())
+        return multiply(*arguments, precision=precision, **keywords)
+
+    monkeypatch.setattr(transfer_multiply, "multiply", noted)
+    monkeypatch.setattr(call_cache, "_calls", {})
+    x = integers(RNG, (41, 41))
+    with clgemm.device(device):
+        CALLS[name](x, precision="strict")
+        CALLS[name](x)
+    assert seen == ["strict", "float32"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_function_takes_a_queue(name, device):
+    """Device arrays are multiplied there; host arrays on its device."""
+    queue, x = cl.CommandQueue(device.context), integers(RNG, (30, 30))
+    expected = CALLS[name](x)
+    np.testing.assert_array_equal(CALLS[name](x, queue=queue), expected)
+    with pytest.raises(TypeError, match="queue='one' is not"):
+        CALLS[name](x, queue="one")
+    if name in HOST_ONLY:
+        return
+    y = cl.array.to_device(device.queue, x)
+    found = CALLS[name](y, queue=queue)
+    assert found.queue == queue
+    np.testing.assert_array_equal(found.get(), expected)
+    other = cl.CommandQueue(cl.Context([device.cl_device]))
+    with pytest.raises(ValueError, match="context"):
+        CALLS[name](y, queue=other)
+
+
+def test_out_is_filled_on_another_queue(device):
+    """And returned as it was given."""
+    queue, x = cl.CommandQueue(device.context), integers(RNG, (30, 30))
+    y, out = (cl.array.to_device(device.queue, each) for each in (x, np.zeros_like(x)))
+    for product in (clgemm.matmul, clgemm.dot):
+        assert product(y, y, out=out, queue=queue, precision="strict") is out
+        queue.finish()
+        np.testing.assert_array_equal(out.get(), x @ x)
+        out.fill(0)
+        device.queue.finish()

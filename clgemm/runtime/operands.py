@@ -52,6 +52,7 @@ __all__ = [
     "problem_of",
     "rearranged",
     "require_out",
+    "require_queue",
     "same_memory",
     "span_of",
     "transposed",
@@ -426,6 +427,14 @@ def zeros(
 
     assert queue is not None
     return cl.array.zeros(queue, shape, dtype, order, allocator=like.allocator)
+
+
+def require_queue(queue: object) -> None:
+    """Raise TypeError if `queue` is neither a command queue nor None."""
+    import pyopencl as cl
+
+    if not (queue is None or isinstance(queue, cl.CommandQueue)):
+        raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
 
 
 def common_queue(

@@ -201,6 +201,51 @@ def test_square_tiles_may_take_all_memory_that_there_is():
             assert same == (less == 0), (memory_bytes, allocation_bytes)
 
 
+@given(
+    n=st.integers(1, 900),
+    k=st.integers(1, 300),
+    blocks=st.sampled_from([0, 2, 3, 8]),
+    triangles=st.sampled_from(["", "upper", "lower"]),
+    memory_bytes=st.sampled_from([2**18, 2**20, 2**30]),
+    item_bytes=st.sampled_from([4, 8]),
+)
+def test_the_tiles_of_a_triangle_take_each_block_of_a_once(
+    n, k, blocks, triangles, memory_bytes, item_bytes
+):
+    """It serves for A and B. Tiles and their mirror images cover C; slots have room for both."""
+    own = replace(config(memory_bytes), triangle=blocks, tile_bytes=2**14)
+    stream = make_stream(
+        *((), (n, n, k), ((), ()), False, own, 2**30, n, (False, False), item_bytes, False),
+        *(True, triangles),
+    )
+    if not stream.is_sent_once:  # it does not fit
+        assert item_bytes * n * k > memory_bytes // 6 or item_bytes * n * n > memory_bytes // 6
+        return
+    held, covered = {}, np.zeros((n, n), int)
+    assert stream.slots[1] == 0
+    assert len(stream.tiles) == 1 or item_bytes == 4
+    for tile in stream.tiles:
+        (a, depth), (_, b), (rows, columns) = tile.blocks
+        assert (a, b, depth) == (rows, columns, slice(0, k))
+        assert tile.first
+        assert tile.last
+        for operand, block in enumerate((a, b)):
+            slot = tile.slots[operand]
+            if operand in tile.loads:
+                assert slot not in held
+                held[slot] = block
+            assert held[slot] == block
+            assert (block.stop - block.start) * k <= stream.elements[0]
+        covered[rows, columns] += 1
+        if rows != columns:
+            assert (rows.start > columns.start) == (triangles != "upper")
+            covered[columns, rows] += 1
+            size = (rows.stop - rows.start) * (columns.stop - columns.start)
+            assert 2 * size <= stream.elements[2]
+    assert (covered == 1).all()
+    assert len(held) == stream.slots[0]
+
+
 @given(st.integers(1, 10**6))
 def test_sides_of_tiles_are_rounded_up_to_whole_grains(size):
     """A rounded side is no shorter than asked for, so that there are no more tiles."""
