@@ -356,7 +356,8 @@ def test_ordinary_data_need_no_fallback(able, monkeypatch, a, b):
 
 def most_listed(m, n):
     """Return how many elements a product may list."""
-    return tensor_plan._most_listed(rows(1, m, 1), rows(1, 1, n))
+    panels = tensor_plan._panels(rows(1, m, 1), rows(1, 1, n), WIDE)
+    return tensor_plan.LISTED_PER_PANEL * panels
 
 
 def listed(able, monkeypatch, a, b):
