@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 import platformdirs
 import pyopencl as cl
+from pyopencl import invoker
 from pyopencl.characterize import has_src_build_cache
 
 from clgemm.core.cache import is_writable, make_room, program_cache_folder, replace, warn_once
@@ -68,6 +69,7 @@ def kernel(device: Device, config: KernelConfig, conditional: bool = False) -> c
     """
     program = _program(device, config, conditional)
     _require_pyopencls_cache()
+    _keep_invokers()
     try:
         return cl.Kernel(program, config.entry)
     except (OSError, sqlite3.Error) as error:
@@ -81,6 +83,26 @@ def _require_pyopencls_cache() -> None:
     folder = Path(platformdirs.user_cache_dir("pytools", "pytools"))
     if not is_writable(folder):
         _without_pyopencls_cache(f"{folder} cannot be written")
+
+
+@functools.cache
+def _keep_invokers() -> None:
+    """Have pyopencl keep in memory what it makes for a kernel's name and number of arguments.
+
+    It reads that from its cache on disk for each new kernel, a quarter of what a new shape takes.
+    """
+    original: Any = invoker.generate_enqueue_and_set_args
+    kept: dict[tuple[Any, ...], Any] = {}
+
+    def generate(*arguments: Any, **keywords: Any) -> Any:
+        if len(arguments) != 4 or arguments[3] is not None:  # the types of a user's arguments
+            return original(*arguments, **keywords)
+        key = (*arguments, *sorted((n, x) for n, x in keywords.items() if n != "devs"))
+        if key not in kept:
+            kept[key] = original(*arguments, **keywords)
+        return kept[key]
+
+    invoker.generate_enqueue_and_set_args = generate
 
 
 def _without_pyopencls_cache(reason: str) -> None:

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
+import pyopencl.array
 import pytest
+from pyopencl import invoker
 
 import clgemm
 from clgemm.core.config import variant_of
@@ -51,6 +53,32 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(fresh, monkeypatch, tmp_
     with caplog.at_level(logging.DEBUG, "clgemm"):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
     assert re.search(r"building \w+\(.*\) on ", caplog.text)
+
+
+def test_pyopencl_makes_what_a_kernel_is_called_by_once(device, monkeypatch):
+    """From then on for all kernels of that name. Those with typed arguments are left to it."""
+    made, original = [], invoker.generate_enqueue_and_set_args
+
+    def counted(*arguments, **keywords):
+        made.append(arguments[3])
+        return original(*arguments, **keywords)
+
+    monkeypatch.setattr(invoker, "generate_enqueue_and_set_args", counted)
+    programs._keep_invokers.cache_clear()
+    programs._keep_invokers()
+    for n in range(41, 45):  # each shape has a kernel of its own
+        x = RNG.random((n, n)).astype(np.float32)
+        np.testing.assert_allclose(clgemm.sgemm(1.0, x, x), x @ x, rtol=1e-4)
+    assert len(made) <= 2
+    source = "__kernel void fill(__global float* x, const float y) { x[get_global_id(0)] = y; }"
+    kernel = cl.Program(device.context, source).build().fill
+    kernel.set_scalar_arg_dtypes([None, np.float32])
+    assert made[-1] is not None
+    x = cl.array.zeros(device.queue, 5, np.float32)
+    kernel(device.queue, (5,), None, x.data, 3)
+    assert (x.get() == 3).all()
+    monkeypatch.undo()
+    programs._keep_invokers.cache_clear()
 
 
 def test_a_config_that_does_not_fit_is_refused(device):
