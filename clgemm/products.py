@@ -101,6 +101,8 @@ def under(
     ValueError
         If there is no such precision, or device arrays belong to another context than the queue.
     """
+    if isinstance(out, tuple) and len(out) == 1:  # as a ufunc takes it
+        (out,) = out
     given = {} if out is None else {"out": out}
     if precision is None and queue is None:
         return product(*arguments, **given, **keywords)

@@ -469,3 +469,7 @@ def test_out_is_filled_on_another_queue(device):
         np.testing.assert_array_equal(out.get(), x @ x)
         out.fill(0)
         device.queue.finish()
+    assert clgemm.matmul(y, y, out=(out,), queue=queue) is out
+    host = np.zeros((30, 30), np.float32)
+    assert clgemm.matmul(x, x, out=(host,), queue=queue) is host
+    assert clgemm.matmul(x, x, out=(None,), queue=queue).shape == (30, 30)

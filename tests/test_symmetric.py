@@ -284,3 +284,31 @@ def test_other_dtypes_are_symmetric(dtype, device, small_blocks):
     if dtype != "b1":
         unlike = x.swapaxes(-1, -2).view(dtype.replace("i", "u"))
         np.testing.assert_array_equal(clgemm.matmul(x, unlike), np.matmul(x, unlike))
+
+
+@pytest.mark.parametrize("shape", [(1, 300, 40), (2, 130, 50), (2, 1, 90, 40)])
+@pytest.mark.parametrize("order", ["C", "F", "batch last"])
+def test_a_batch_in_tiles_of_one_triangle(device, shape, order):
+    """Each tile's mirror image is its transpose, in whatever order C lies in memory."""
+    x = integers(np.random.default_rng(3), shape)
+    size = (*shape[:-1], shape[-2])
+    out = np.zeros(size, np.float32, "F" if order == "F" else "C")
+    if order == "batch last":
+        out = np.zeros((*size[1:], size[0]), np.float32).transpose(-1, *range(len(size) - 1))
+    used = clgemm.Device(device.cl_device, transfer=TRANSFERS["triangle"])
+    with clgemm.device(used):
+        clgemm.matmul(x, x.swapaxes(-1, -2), out=out)
+    np.testing.assert_array_equal(out, np.matmul(x, x.swapaxes(-1, -2)))
+
+
+@pytest.mark.parametrize("signs", [(1, 1), (-1, 1), (1, -1), (-1, -1)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_result_with_strides_of_any_signs(device, order, signs, small_blocks):
+    """The triangle that is computed is the one that is kept."""
+    x = integers(np.random.default_rng(4), (200, 60))
+    views = tuple(slice(None, None, sign) for sign in signs)
+    out = np.zeros((200, 200), np.float32, order)[views]
+    clgemm.matmul(x, x.T, out=out)
+    np.testing.assert_array_equal(out, x @ x.T)
+    clgemm.sgemm(1.0, x, x, 0.0, out, trans_b=1, overwrite_c=1)
+    np.testing.assert_array_equal(out, x @ x.T)

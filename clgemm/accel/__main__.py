@@ -12,7 +12,7 @@ from typing import Any
 
 from clgemm import __version__
 from clgemm.accel.run import run, run_code, run_input
-from clgemm.core.imports import after_import
+from clgemm.core.imports import after_import, set_during_import
 from clgemm.terminal import whole
 
 EPILOG = """
@@ -21,6 +21,9 @@ all products until the device is ready, which child processes of low priority se
 built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
 NO_DEVICE = 2  # the exit code of `warmup` if no device works
+# After a product, threads of NumPy's OpenBLAS spin for 2**28 cycles, a tenth of a second, and take
+# cores from copies and launches. With this setting they sleep after 2**24, some milliseconds.
+SPINNING = "OPENBLAS_THREAD_TIMEOUT", "24"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -94,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.profile:
         atexit.register(_print_report, os.getpid())
     # NumPy is accelerated once the program imports it: until then this process loads nothing.
+    set_during_import("numpy", *SPINNING)
     after_import("numpy", install)
     if args.progress:
         from clgemm import progress

@@ -1,12 +1,13 @@
-"""Calls right after a module's first import, whoever imports it. Nothing heavy is imported here."""
+"""What happens at a module's first import, whoever imports it. Nothing heavy is imported here."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["after_import", "is_imported"]
+__all__ = ["after_import", "is_imported", "set_during_import"]
 
 OWN = "clgemm."
 
@@ -29,11 +30,25 @@ def after_import(name: str, call: Callable[[], object]) -> None:
     if is_imported(name):
         call()
         return
-    finder = next((each for each in sys.meta_path if isinstance(each, _Finder)), None)
-    if finder is None:
-        finder = _Finder()
-        sys.meta_path.insert(0, finder)
-    finder.calls.setdefault(name, []).append(call)
+    _finder().calls.setdefault(name, []).append(call)
+
+
+def set_during_import(name: str, variable: str, value: str) -> None:
+    """Set an environment variable while a module is first imported, unless it is set then.
+
+    Processes that the program starts do not see it.
+    """
+    if not is_imported(name):
+        _finder().calls.setdefault(name, [])
+        _finder().variables[name] = variable, value
+
+
+def _finder() -> _Finder:
+    found = next((each for each in sys.meta_path if isinstance(each, _Finder)), None)
+    if found is None:
+        found = _Finder()
+        sys.meta_path.insert(0, found)
+    return found
 
 
 class _Finder:
@@ -44,6 +59,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self.calls: dict[str, list[Callable[[], object]]] = {}
+        self.variables: dict[str, tuple[str, str]] = {}
         self.own = 0  # modules of this package that are being imported
         self._late: list[str] = []
 
@@ -91,8 +107,13 @@ class _Loader:
         module.__spec__.loader = module.__loader__ = self._own
         is_own = module.__name__.startswith(OWN)
         self._finder.own += is_own
+        variable, value = self._finder.variables.pop(module.__name__, ("", ""))
+        if is_set := bool(variable) and variable not in os.environ:
+            os.environ[variable] = value
         try:
             self._own.exec_module(module)
         finally:
             self._finder.own -= is_own
+            if is_set and os.environ.get(variable) == value:
+                del os.environ[variable]
         self._finder.done(module.__name__)

@@ -90,7 +90,7 @@ def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:
         return costs.INTEL_MANY_CORES if has_many else costs.INTEL
     if has_many:
         return costs.POCL_MANY_CORES
-    return costs.POCL_3_0 if "PoCL 3.0" in platform and "Intel" in d.vendor else costs.POCL
+    return costs.POCL_3_0 if "PoCL 3.0" in platform else costs.POCL
 
 
 def _sees_others(d: cl.Device, platform: str) -> bool:

@@ -221,7 +221,7 @@ def triangle_rows(problem: Problem, traits: Traits) -> int:
     if problem.triangles:  # all of C is read and written besides
         pays = problem.k >= 2 * TRIANGLE_DEPTH
     else:
-        pays = problem.k >= TRIANGLE_DEPTH and c.row_stride >= c.column_stride
+        pays = problem.k >= TRIANGLE_DEPTH and abs(c.row_stride) >= abs(c.column_stride)
     if on_lanes:
         return n if pays and n <= rows else 0
     return rows if pays and n >= 3 * rows else 0

@@ -49,7 +49,7 @@ WORK_SHARE, TRIALS_SHARE = 0.03, 0.02
 READ_US, CHILD_US, REQUEST_US = 4e3, 1.6e4, 300.0
 OPENING_S = 0.6  # of an opening that was not measured
 WORTH = 2.0  # how many openings the last run of the program must have been able to save
-LONG_US = 1e6  # a product that may be waited for takes longer
+LONG_US = 1e6  # a product that may be waited for takes longer; others give way to child processes
 LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
 NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
@@ -214,8 +214,9 @@ class State:
         from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial
 
+        is_urgent = entry.host.us >= LONG_US  # on a busy machine, child processes get no time else
         if not self._is_started:
-            self._is_started = self.is_working = trial.start(does_rest=True)
+            self._is_started = self.is_working = trial.start(is_urgent, does_rest=True)
         if not self._is_started:
             # The device is used unchecked, from the next large product on.
             log.info("no child process can be started: %s", trial.impossible())
@@ -226,7 +227,7 @@ class State:
         arguments = {"device": _identity(entry.devices), "a": a, "b": b, "shape": shape}
         arguments |= {"precision": chosen_precision(), "key": key}
         arguments |= {"is_symmetric": entry.size_class[0] == "symmetric", "dtypes": entry.dtypes}
-        number = trial.request("product", **arguments)
+        number = trial.request("product", is_urgent, **arguments)
         if number is not None:
             self._requests[number] = entry
             entry.is_requested = self.is_working = True

@@ -6,6 +6,7 @@ The caller's thread enqueues everything. Other threads fill and empty pinned mem
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -509,9 +510,10 @@ class Share:
 
     def _mirror(self, c: Matrix) -> cl.Event:
         """Enqueue the copy of a result's transpose to where `result` has it."""
-        source = c.layout.transposed() if self._orders[2] == (0, 1) else c.layout
-        place = source.rows * source.columns
-        dense = dense_layout(source.shape, (0, 1), LARGEST_ALIGNMENT)
+        turned, axes = c.layout.transposed(), self._orders[2]
+        shape, strides = (tuple(x[i] for i in axes) for x in (turned.shape, turned.strides))
+        source, place = Layout(shape, strides, LARGEST_ALIGNMENT), math.prod(shape)
+        dense = dense_layout(shape, tuple(range(len(shape))), LARGEST_ALIGNMENT)
         plan = copy_plan_of(self.product.device, source)
         slots = {"a": Matrix(c.buffer, 0, source), "c": Matrix(c.buffer, place, dense)}
         with self.space.lock:

@@ -168,3 +168,33 @@ def test_a_program_may_import_clgemm_before_numpy(first, tmp_path):
     code, out, err = by_default(*arguments, folder=tmp_path)
     assert (code, err) == (0, "")
     assert out.splitlines()[:2] == ["1", "1"]
+
+
+SPINNING = """
+import os
+name = "OPENBLAS_THREAD_TIMEOUT"
+before = os.environ.get(name)
+import planted
+print(before, os.environ.get(name), planted.seen)
+"""
+PLANTED = """
+import os
+import clgemm.accel.__main__ as launcher
+seen = []
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "numpy.version":
+            seen.append(os.environ.get("OPENBLAS_THREAD_TIMEOUT"))
+import sys
+sys.meta_path.insert(0, Finder())
+import numpy
+"""
+
+
+@pytest.mark.parametrize("own", [None, "20"])
+def test_idle_threads_of_numpys_blas_sleep_soon(own, tmp_path):
+    """NumPy is loaded with a setting for that, which processes of the program do not inherit."""
+    (tmp_path / "planted.py").write_text(PLANTED)
+    environment = {} if own is None else {"OPENBLAS_THREAD_TIMEOUT": own}
+    said, *_ = accelerated(SPINNING, tmp_path, **environment)
+    assert said == f"{own} {own} {[own or '24']}"

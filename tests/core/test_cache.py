@@ -204,6 +204,7 @@ KEPT = {
     "side.preparation._warn_once": ONCE,
     "side.settings._rule": PURE,
     "side.settings.quick_rule": PURE,
+    "runtime.programs._keep_invokers": ONCE,
     "runtime.programs._require_pyopencls_cache": ONCE,
 }
 # Pure: a function there depends on its arguments, and on source files of the package.

@@ -65,7 +65,7 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
         ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "Intel(R) Corporation", 2, INTEL),
         ("Intel(R) OpenCL, OpenCL 3.1 LINUX", "Intel", MANY_CORES, INTEL_MANY_CORES),
         ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "GenuineIntel", 2, POCL_3_0),
-        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "AuthenticAMD", 2, POCL),
+        ("Portable Computing Language, OpenCL 3.0 PoCL 3.0-rc2", "AuthenticAMD", 2, POCL_3_0),
         ("Portable Computing Language, OpenCL 3.0 PoCL 3.1+debian", "GenuineIntel", 2, POCL),
         ("Portable Computing Language, PoCL 3.0", "GenuineIntel", MANY_CORES, POCL_MANY_CORES),
     ],

@@ -111,7 +111,7 @@ def test_shipped_configs_keep_their_own_constraints(config):
             "vector_columns=16 differs from vector_rows=8",
         ),
         (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
-        (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 32"),
+        (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 24"),
     ],
 )
 def test_broken_constraints_are_named_with_their_values(config, words):

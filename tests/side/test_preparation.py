@@ -24,18 +24,19 @@ class Supervisor:
 
     def __init__(self, monkeypatch):
         self.jobs, self.said, self.devices, self.starts = [], {}, None, 0
-        self.can_start = True
+        self.can_start, self.urgent = True, []
         for name in ("start", "request", "answers", "found_devices", "impossible"):
             monkeypatch.setattr(trial, name, getattr(self, name))
 
-    def start(self, **_):
+    def start(self, *_, **__):
         self.starts += 1
         return self.can_start
 
     def impossible(self):
         return "" if self.can_start else "no processes here"
 
-    def request(self, name, **keywords):
+    def request(self, name, is_urgent=False, **keywords):
+        self.urgent.append(is_urgent)
         self.jobs.append((name, keywords))
         return len(self.jobs) - 1
 
@@ -113,6 +114,15 @@ def test_a_child_process_starts_once_products_pay_for_it(supervisor, elapsed, op
     assert len(supervisor.jobs) == 2
     run(third, 10, 1e3)
     assert len(supervisor.jobs) == 3
+
+
+@pytest.mark.parametrize(("seconds", "is_urgent"), [(0.3, False), (3.0, True)])
+def test_child_processes_have_no_low_priority_for_long_products(
+    seconds, is_urgent, supervisor, elapsed, opened
+):
+    """On a busy machine they would get no time otherwise."""
+    run(an_entry(), 3, 1e6 * seconds)
+    assert supervisor.urgent == [is_urgent]
 
 
 def test_a_product_of_a_slow_class_is_not_asked_for(supervisor, elapsed, opened):

@@ -9,7 +9,7 @@ from typing import ClassVar
 from clgemm.core.config import KernelConfig, Launch, positive, vector
 from clgemm.core.costs import joined
 from clgemm.core.plan import Plan, ceil_div
-from clgemm.core.problem import Problem, Shape
+from clgemm.core.problem import FLOAT_BYTES, Problem, Shape
 from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import (
     FLAGS,
@@ -28,6 +28,9 @@ __all__ = ["DIRECT", "DirectConfig", "direct_config"]
 MODELLED_SIZE = 256
 CPU_SIZE = 32  # the same on CPUs
 COLUMN_READS = 1.1  # a work-group takes so much longer, as a share, if it reads A along k
+# A B of more bytes is in no cache of a core. Reading parts of cache lines takes so many times as
+# long as skinny_cpu's reading in order (Zen 3 under PoCL 3.1, 2026-11-29).
+CACHED_BYTES, PART_OF_LINE = 2**20, 8
 OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: latency and work
 # Multiply-adds of each product, up to which packing costs more than it saves, where expected times
 # do not hold.
@@ -72,7 +75,13 @@ class DirectConfig(KernelConfig):
         gathers = x["b_column"] != 1 or x["n"] < self.width
         step_us = costs.direct_step_us * (1 + costs.direct_strided * gathers)
         rounds = ceil_div(launch.groups, launch.limits.compute_units)
-        return float(rounds * size * (costs.direct_group_us + x["k"] * step_us))
+        computing = rounds * size * (costs.direct_group_us + x["k"] * step_us)
+        size_bytes = FLOAT_BYTES * x["n"] * x["k"]
+        if size_bytes <= CACHED_BYTES:
+            return float(computing)
+        # A work-item reads a part of a cache line of each row of B.
+        read = ceil_div(x["m"], self.work_m) * size_bytes * PART_OF_LINE / costs.skinny_bytes
+        return float(joined(OVERLAP, computing, read))
 
     def problems(self) -> Iterator[str]:
         yield from positive(self)

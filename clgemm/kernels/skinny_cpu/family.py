@@ -47,6 +47,7 @@ from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
 
 __all__ = ["SKINNY_CPU", "SkinnyCpuConfig", "skinny_config"]
 
+FITTED_WIDTH = 16  # floats of a vector for which the rates of `CpuCosts` hold
 OVERLAP = 3.0  # as in `clgemm.core.costs.joined`: reading and the arithmetic
 CACHED_BYTES = 2**21  # a smaller operand is read again, for further rows, at no cost
 # Work-groups per compute unit: k is cut into slices until there are this many.
@@ -78,14 +79,14 @@ class SkinnyCpuConfig(KernelConfig):
         """Return the expected time: reading the large operand, or the multiply-adds."""
         x, limits = launch.arguments, launch.limits
         costs, units, matrices = limits.cpu_costs, limits.compute_units, matrices_of(x["counts"])
-        n, k = x["n"], x["k"]
+        n, k, speed = x["n"], x["k"], self.width / FITTED_WIDTH
         rows = round_up(x["m"], self.rows)
         if x["b_column"] != 1:  # scalar products
-            computing = k * round_up(n, self.vectors) / costs.skinny_along_k
+            computing = k * round_up(n, self.vectors) / (costs.skinny_along_k * speed)
             computing += n * ceil_div(k, x["slice_k"]) / costs.skinny_dots
         else:  # a few columns past whole vectors take as long as a vector, or each as long
             columns = round_up(n, self.width) if n >= self.width else n * self.width
-            computing = k * columns / costs.skinny_multiply_adds
+            computing = k * columns / (costs.skinny_multiply_adds * speed)
         rounds = ceil_div(launch.groups, units)
         computing += n * ceil_div(k, x["slice_k"]) / costs.skinny_stored
         busy = rounds * matrices * rows * computing / launch.groups
@@ -102,11 +103,14 @@ class SkinnyCpuConfig(KernelConfig):
 
 def skinny_config(rows: int, width: int, can_prefetch: bool) -> SkinnyCpuConfig:
     """Return the config that multiplies by an operand of few rows."""
+    vectors = 4 if width == FITTED_WIDTH else 3  # shorter vectors have 16 registers, not 32
+    if rows == 1:
+        vectors = 8
     return SkinnyCpuConfig(
         rows=1 if rows == 1 else 4,
-        vectors=8 if rows == 1 else 4,
+        vectors=vectors,
         width=width,
-        strip=64 * width,
+        strip=48 * width if vectors == 3 else 64 * width,
         chunk=32,
         prefetch=8 if can_prefetch else 0,
         fma=False,
