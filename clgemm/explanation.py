@@ -67,7 +67,7 @@ class Explanation(NamedTuple):
         for name, side in (("host", self.host), ("device", self.device)):
             time = f"{side.us:,.0f} us, " if side.us else ""
             lines.append(f"{name}: {time}{side.source}")
-        lines.append(f"made before: {self.calls} times")
+        lines.append(f"made before, by this process: {self.calls} times")
         if self.preparing:
             lines.append(self.preparing)
         return "\n".join(lines)
@@ -78,7 +78,7 @@ class Explanation(NamedTuple):
             (name, f"{side.us:,.0f} µs" if side.us else "", side.source)
             for name, side in (("host", self.host), ("device", self.device))
         ]
-        told = f"{self.side} ({self.reason}); made before: {self.calls} times"
+        told = f"{self.side} ({self.reason}); made before, by this process: {self.calls} times"
         title = "; ".join(filter(None, [told, self.preparing]))
         return table(("side", "expected", "where that comes from"), rows, title=title)
 

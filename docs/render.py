@@ -469,7 +469,7 @@ def gains() -> Table:
             f"{cores}, {script.date}",
         ],
         [
-            "tests of a matrix product",
+            "tests of a BLAS routine",
             "`@given(clgemm.testing.gemm_problems())`",
             found.pop("faults"),
             "any machine",
