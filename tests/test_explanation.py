@@ -50,7 +50,8 @@ def test_the_times_of_both_sides_are_named(device, by_measured_times):
     assert len(str(found._replace(preparing="")).splitlines()) == 4
     assert str(found._replace(preparing="preparing: 1 part")).endswith("\npreparing: 1 part")
     shown = found._replace(preparing="1 part is < half done")._repr_html_()
-    assert shown.startswith(f"<p>host ({found.reason}); made before, by this process: 3 times; 1 part is &lt; half")
+    calls = "made before, by this process: 3 times"
+    assert shown.startswith(f"<p>host ({found.reason}); {calls}; 1 part is &lt; half")
     assert f"<tr><td>host</td><td>{found.host.us:,.0f} µs</td><td>measured, " in shown
     assert "<tr><td>device</td><td></td><td>unknown</td></tr>" in shown
 

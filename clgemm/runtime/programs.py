@@ -22,7 +22,6 @@ from weakref import WeakKeyDictionary
 
 import platformdirs
 import pyopencl as cl
-from pyopencl import invoker
 from pyopencl.characterize import has_src_build_cache
 
 from clgemm.core.cache import is_writable, make_room, program_cache_folder, replace, warn_once
@@ -69,11 +68,12 @@ def kernel(device: Device, config: KernelConfig, conditional: bool = False) -> c
     """
     program = _program(device, config, conditional)
     _require_pyopencls_cache()
-    _keep_invokers()
     try:
+        _keep_invokers()
         return cl.Kernel(program, config.entry)
     except (OSError, sqlite3.Error) as error:
         _without_pyopencls_cache(str(error))
+        _keep_invokers()
         return cl.Kernel(program, config.entry)
 
 
@@ -91,6 +91,8 @@ def _keep_invokers() -> None:
 
     It reads that from its cache on disk for each new kernel, a quarter of what a new shape takes.
     """
+    from pyopencl import invoker  # which opens that cache
+
     original: Any = invoker.generate_enqueue_and_set_args
     kept: dict[tuple[Any, ...], Any] = {}
 

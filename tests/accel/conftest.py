@@ -34,9 +34,9 @@ def ready(device, monkeypatch):
     assert preparation.state.open()
     requests, request = [], trial.request
 
-    def recorded(name, **arguments):
+    def recorded(name, is_urgent=False, **arguments):
         if name != "product":
-            return request(name, **arguments)
+            return request(name, is_urgent, **arguments)
         requests.append(arguments)
         return -len(requests)  # no answer has such a number
 
