@@ -33,8 +33,8 @@ void mirror(const int n, const int4 counts, __global ELEMENT* c, const long c_of
   const int x = get_local_id(0) % SIDE, y_0 = get_local_id(0) / SIDE;
   if (row_0 < column_0) return;
   c += c_offset + matrix_offset(group / (tiles * tiles), counts, c_strides);
-  for (int y = y_0; y < SIDE; y += ROWS)
-    if (column_0 + y < n && row_0 + x < n) tile[y][x] = c[(column_0 + y) * c_row + (row_0 + x) * c_column];
+  for (int y = y_0; y < SIDE; y += ROWS)  // only what is above the diagonal: the rest may not have been computed
+    if (row_0 + x < n && column_0 + y < row_0 + x) tile[y][x] = c[(column_0 + y) * c_row + (row_0 + x) * c_column];
   barrier(CLK_LOCAL_MEM_FENCE);
   for (int y = y_0; y < SIDE; y += ROWS)
     if (row_0 + y < n && column_0 + x < row_0 + y)
