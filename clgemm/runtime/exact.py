@@ -93,12 +93,7 @@ def bind(
 
 
 def _bound(
-    layouts: Layouts,
-    types: Types,
-    device: Device,
-    space: Workspace,
-    rows: int = 0,
-    is_symmetric: bool = False,
+    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int, is_symmetric: bool
 ) -> BoundCall:
     a, b, c = layouts
     found = _plan(layouts, types, device.limits, rows, is_symmetric)
@@ -180,7 +175,7 @@ def wrong(device: Device, types: Types) -> str:
 def run(device: Device, types: Types, a: Any, b: Any) -> Any:
     """Return the product of two matrices by a device, without a look at verdicts."""
     c, space = np.zeros((a.shape[0], b.shape[1]), types.c), workspace(device.queue)
-    bound = _bound(layouts_of(a, b, c), types, device, space)
+    bound = _bound(layouts_of(a, b, c), types, device, space, rows=0, is_symmetric=False)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     hosts = [x.T if x.flags.fnc else x for x in (a, b, c)]
     buffers = [cl.Buffer(device.context, flags, hostbuf=x) for x in hosts]

@@ -423,21 +423,28 @@ class Share:
         """Return a block of a host array, its axes in the order of its memory."""
         return self.arrays[operand][tile.blocks[operand]].transpose(self._orders[operand])
 
-    def result(self, tile: Tile, most: int) -> Iterator[Piece]:
-        """Cut a tile's result into pieces, and what is mirrored, which comes after it."""
-        slots, block = (self.slot(tile, 2),), self.block(tile, 2)
+    def results(self, tile: Tile) -> list[HostArray]:
+        """Return where a tile's result goes, as `block` does, and where its mirror image goes."""
+        found = [self.block(tile, 2)]
+        if self._is_mirrored(tile):
+            *stack, rows, columns = tile.blocks[2]
+            mirrored = self.arrays[2][(*stack, columns, rows)]
+            found.append(mirrored.transpose(self._orders[2]))
+        return found
+
+    def result_pieces(self, tile: Tile, most: int) -> Iterator[Piece]:
+        """Cut a tile's results, which follow one another in the slot, into pieces."""
         part: Triangles = ""
         if self._is_on_diagonal(tile):
             part = self.product.triangles
             if self._orders[2] != (0, 1):
                 part = TURNED[part]
-        yield from cut(block, slots, most, part=part)
-        if self.is_mirrored(tile):
-            *stack, rows, columns = tile.blocks[2]
-            mirrored = self.arrays[2][(*stack, columns, rows)].transpose(self._orders[2])
-            yield from cut(mirrored, slots, most, start=block.size)
+        start = 0
+        for block in self.results(tile):
+            yield from cut(block, (self.slot(tile, 2),), most, start, part)
+            start += block.size
 
-    def is_mirrored(self, tile: Tile) -> bool:
+    def _is_mirrored(self, tile: Tile) -> bool:
         """Return whether a tile's result is also one on the other side of the diagonal."""
         return self.is_sent_once and not (self.product.triangles or self._is_on_diagonal(tile))
 
@@ -502,14 +509,14 @@ class Share:
             slot.tiles.pop(0)
         if tile.last and self.checks is not None:
             self.checks.enqueue(slots[-1].buffer, done)
-        if self.is_mirrored(tile):
+        if self._is_mirrored(tile):
             done = self._mirror(c)
             slots[-1].users = [done]
         self._next += 1
         return done
 
     def _mirror(self, c: Matrix) -> cl.Event:
-        """Enqueue the copy of a result's transpose to where `result` has it."""
+        """Enqueue the copy of a result's transpose to where `result_pieces` has it."""
         turned, axes = c.layout.transposed(), self._orders[2]
         shape, strides = (tuple(x[i] for i in axes) for x in (turned.shape, turned.strides))
         source, place = Layout(shape, strides, LARGEST_ALIGNMENT), math.prod(shape)
@@ -723,7 +730,7 @@ class Call:
             done = share.multiply(tile)
             if tile.last:
                 slot, most = share.slot(tile, 2), self._most(share, tile, 2, is_result=True)
-                results = list(share.result(tile, most))
+                results = list(share.result_pieces(tile, most))
                 self._results.extend((piece, done) for piece in results)
                 slot.unfetched, slot.users = len(results), []
         return found
@@ -757,12 +764,10 @@ class Call:
             self._copier.copy(self._down.take())
 
     def _count(self, share: Share, tile: Tile, operand: int, is_result: bool = False) -> int:
-        """Return the number of pieces of a tile's block; of a result, also of what is mirrored."""
-        most, shape = self._most(share, tile, operand, is_result), share.block(tile, operand).shape
-        count = count_pieces(shape, most)
-        if is_result and share.is_mirrored(tile):
-            count += count_pieces(shape[::-1], most)
-        return count
+        """Return the number of pieces of a tile's block, or of its results."""
+        most = self._most(share, tile, operand, is_result)
+        blocks = share.results(tile) if is_result else [share.block(tile, operand)]
+        return sum(count_pieces(block.shape, most) for block in blocks)
 
     def _most(self, share: Share, tile: Tile, operand: int, is_result: bool = False) -> int:
         """Return the most elements of a piece of a tile's block, which comes in or goes out."""

@@ -29,7 +29,7 @@ MODELLED_SIZE = 256
 CPU_SIZE = 32  # the same on CPUs
 COLUMN_READS = 1.1  # a work-group takes so much longer, as a share, if it reads A along k
 # A B of more bytes is in no cache of a core. Reading parts of cache lines takes so many times as
-# long as skinny_cpu's reading in order (Zen 3 under PoCL 3.1, 2026-11-29).
+# long as skinny_cpu's reading in order: fitted on Zen 3 under PoCL 3.1.
 CACHED_BYTES, PART_OF_LINE = 2**20, 8
 OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: latency and work
 # Multiply-adds of each product, up to which packing costs more than it saves, where expected times
