@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pyopencl as cl
 import pytest
 
@@ -11,12 +13,13 @@ from clgemm.runtime import programs
 
 @pytest.fixture
 def counts(monkeypatch):
-    """Count the programs that are built, and the kernels and buffers that are created."""
+    """Count the programs that this thread builds, and the kernels and buffers that it creates."""
+    thread = threading.get_ident()
     counted = {"programs": 0, "kernels": 0, "views": 0, "scratch": 0}
 
     def counting(name, original):
         def call(*arguments, **keywords):
-            counted[name] += 1
+            counted[name] += threading.get_ident() == thread
             return original(*arguments, **keywords)
 
         return call
