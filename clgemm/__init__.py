@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from clgemm.products import dot, inner, matmul, tensordot
     from clgemm.runtime.kept_memory import release
     from clgemm.runtime.progress import progress
-    from clgemm.side.warm import warmup
     from clgemm.transfer.resident import resident
+    from clgemm.trials.warm import warmup
     from clgemm.tuning import tune
 
 __version__ = "0.1.0"
@@ -65,7 +65,7 @@ _PLACES = {
     "tune": "tuning",
     "vecdot": "contraction",
     "vecmat": "contraction",
-    "warmup": "side.warm",
+    "warmup": "trials.warm",
     "zgemm": "blas",
 }
 

@@ -43,7 +43,7 @@ COMMANDS = {
         "clgemm.info",
         "versions, settings, OpenCL devices, the chosen device, records and folders",
     ),
-    "warmup": ("clgemm.side.warm", "check, build and measure now, not beside the first products"),
+    "warmup": ("clgemm.trials.warm", "check, build and measure now, not beside the first products"),
     "bench": ("clgemm.bench.command", "compare with NumPy's BLAS, CLBlast and cuBLAS"),
     "tune": ("clgemm.tuning.command", "find, validate and store the fastest configs"),
     "verify": ("clgemm.verify.command", "check every kernel family on a device"),

@@ -38,9 +38,9 @@ from clgemm.side.settings import (
     THRESHOLD_VARIABLE,
     rule,
 )
-from clgemm.side.warm import NAMES
-from clgemm.side.worker import missing
 from clgemm.terminal import say
+from clgemm.trials.warm import NAMES
+from clgemm.trials.worker import missing
 
 __all__ = ["show_config"]
 

@@ -19,7 +19,7 @@ import pyopencl as cl
 from clgemm.records import tuned
 from clgemm.records.tuned import findings_from
 from clgemm.runtime import programs
-from clgemm.side import worker
+from clgemm.trials import worker
 
 text_of = programs.text_of
 # What PyPI's PoCL 3.0 says on a processor that its LLVM does not know.

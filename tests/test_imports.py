@@ -23,6 +23,7 @@ ORDER = (
     {"products"},
     {"blas"},
     {"side"},
+    {"trials"},
     {"numpy_rules", "storage"},
     {"transfer"},
     {"runtime"},

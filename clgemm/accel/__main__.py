@@ -136,7 +136,7 @@ def _prepared(args: argparse.Namespace) -> Any:
             set_device(*chosen)
             os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
     if args.measure:
-        from clgemm.side.warm import main as warm
+        from clgemm.trials.warm import main as warm
 
         with contextlib.redirect_stdout(sys.stderr):  # the other one is the program's
             code = warm(argparse.Namespace(device=args.device, json=False))

@@ -46,7 +46,7 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-MODULE = "clgemm.side.worker"  # what workers run
+MODULE = "clgemm.trials.worker"  # what workers run
 START_SECONDS, JOB_SECONDS = 120.0, 45.0  # the time limits of workers
 CORES_SHARE = 4  # one worker of low priority for so many cores
 POLL_SECONDS = 0.05

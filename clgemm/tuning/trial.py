@@ -27,7 +27,7 @@ from clgemm.planning.planner import trial_plan_of
 from clgemm.records.tuned import choice_from
 from clgemm.runtime.operands import place, transposed
 from clgemm.runtime.workspace import workspace
-from clgemm.side.worker import GUARD, difference
+from clgemm.trials.worker import GUARD, difference
 
 __all__ = ["Server"]
 

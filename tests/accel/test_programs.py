@@ -159,7 +159,7 @@ def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
 
 MEASURED = """
 import sys
-from clgemm.side import warm
+from clgemm.trials import warm
 def main(arguments):
     print("prepared")
     return {code}

@@ -1,0 +1,1 @@
+"""What child processes do: they try kernels on a device, build them and time products."""
