@@ -122,7 +122,9 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
 
 
 def _explained(entry: Entry) -> Explanation:
-    on_device = preparation.state.is_open and entry.is_faster_on_device()
+    preparation.state.look_up(entry)
+    is_faster = entry.is_faster_on_device()
+    on_device = is_faster and preparation.state.is_open
     reason = "it is faster" if on_device else preparation.state.reason or entry.reason
     host_us, device_us = entry.expected_us()
     measured = "measured in another process" if entry.estimate_us else ""
@@ -136,6 +138,8 @@ def _explained(entry: Entry) -> Explanation:
 
 def _source(us: float, times: Times, estimate: str = "") -> str:
     """Return where an expected time comes from."""
-    if times.us:
+    if times.runs:
         return f"measured, {times.runs} times"
+    if times.us:
+        return "measured by an earlier run"
     return estimate or ("from products like it" if us else "unknown")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from functools import partial
+
 import numpy as np
 import pytest
 
 import clgemm
 from clgemm.side import preparation
+from clgemm.side.clock import Clock
 
 
 @pytest.fixture
-def by_measured_times(monkeypatch):
-    """What users have: measured times decide, and nothing is prepared."""
+def by_measured_times(monkeypatch, tmp_path):
+    """What users have: measured times decide, and nothing is prepared, or known of earlier runs."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(preparation, "clock", Clock())
     monkeypatch.setenv("CLGEMM_PREPARE", "never")
     monkeypatch.setattr(preparation, "state", preparation.State())
 
@@ -66,3 +74,24 @@ def test_a_rule_and_a_wrong_name_are_said(device, monkeypatch):
     assert (found.side, found.reason) == ("host", "as CLGEMM_THRESHOLD or CLGEMM_SIDE says")
     with pytest.raises(ValueError, match="function='outer' is not one of"):
         clgemm.explain("outer", a, a)
+
+
+PROGRAM = """
+import clgemm, numpy as np
+a = np.ones((300, 300), np.int32)
+for _ in range(40):
+    clgemm.matmul(a, a)
+"""
+ANOTHER = """
+import clgemm, numpy as np
+a = np.ones((310, 310), np.int32)
+print(clgemm.explain("matmul", a, a))
+"""
+
+
+def test_times_of_earlier_programs_are_told(by_measured_times):
+    """Another program's NumPy made products like this one."""
+    run = partial(subprocess.run, check=True, capture_output=True, text=True, timeout=300)
+    run([sys.executable, "-c", PROGRAM])
+    told = run([sys.executable, "-c", ANOTHER]).stdout
+    assert re.search(r"^host: [\d,]+ us, from products like it$", told, re.MULTILINE), told

@@ -10,7 +10,10 @@ import clgemm
 from clgemm.__main__ import main
 from clgemm.hardware import trial
 from clgemm.hardware.device import where
+from clgemm.kernels.exact.plan import Types
 from clgemm.records import verdicts
+from clgemm.runtime import exact
+from clgemm.trials.worker import missing_dtypes
 
 JOBS = [["check", {}], ["family", {"family": "tiled"}], ["plan", {"problem": 1}]]
 
@@ -79,3 +82,16 @@ def test_a_process_that_cannot_start_children_prepares_nothing(device, monkeypat
     monkeypatch.setattr(trial, "ask", ask)
     assert run(device) == 2
     assert "no processes here" in capsys.readouterr().err
+
+
+def test_other_dtypes_are_tried_until_each_has_a_verdict(device, alone):
+    """Bytes that are added up in 32 bits are one of them; a CPU leaves float64 to its BLAS."""
+    verdicts.forget()
+    jobs = missing_dtypes(device)
+    assert {name for name, _ in jobs} == {"exact"}
+    kinds = [job["types"] for _, job in jobs]
+    assert {Types("i4", "i4", "i4"), Types("i1", "i1", "i4")} <= {*kinds}
+    assert device.kind == "GPU" or Types("f8", "f8", "f8") not in kinds
+    verdicts.store(exact.about(device, kinds[0]), verdicts.Verdict(), keep=False)
+    assert [job["types"] for _, job in missing_dtypes(device)] == kinds[1:]
+    verdicts.forget()

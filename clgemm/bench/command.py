@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from clgemm.bench import dtypes, programs, startup, survey, syrk, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
@@ -121,6 +123,8 @@ def main(args: argparse.Namespace) -> int:
             threads = _threads(devices[0], args.threads)
             return programs.main(args, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
+        if args.quick and not args.survey:
+            report.dtypes.append(dtypes.timed(devices[0], np.dtype(np.int32), 500))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

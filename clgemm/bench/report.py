@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 from typing import Any
 
 from clgemm.bench.cases import Case
@@ -35,6 +36,8 @@ class Report:
         As `clgemm.bench.rounds.Tournament.contest` returns them.
     cold_start, overheads
         The results of `clgemm.bench.startup`; empty if they were not asked for.
+    dtypes : list of dict
+        Products of other dtypes than float32, as `clgemm.bench.dtypes.timed` returns them.
     notes : list of str
         What was skipped and why.
     """
@@ -44,6 +47,7 @@ class Report:
     results: list[tuple[Case, dict[str, list[Outcome]]]] = field(default_factory=list)
     cold_start: dict[str, dict[str, Any]] = field(default_factory=dict)
     overheads: list[dict[str, Any]] = field(default_factory=list)
+    dtypes: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -60,7 +64,9 @@ class Report:
     def ok(self) -> bool:
         """Whether each of clgemm's products is right or was skipped."""
         ours = [outcomes[0] for _, modes in self.results for outcomes in modes.values()]
-        return all(outcome.ok or outcome.skipped for outcome in ours)
+        return all(outcome.ok or outcome.skipped for outcome in ours) and all(
+            row["is_right"] for row in self.dtypes
+        )
 
 
 def as_json(report: Report) -> str:
@@ -73,6 +79,7 @@ def as_json(report: Report) -> str:
             "cases": [_case_as_dict(report, case, modes) for case, modes in report.results],
             "cold_start": report.cold_start,
             "overheads": report.overheads,
+            "dtypes": report.dtypes,
             "notes": report.notes,
         },
         indent=2,
@@ -120,7 +127,24 @@ def print_report(report: Report) -> None:
                 for row in report.overheads
             ],
         )
-    print(*report.notes, sep="\n")
+    print(*report.notes, *_verdict(report), sep="\n")
+
+
+def _verdict(report: Report) -> Iterator[str]:
+    """Yield what the run says about NumPy arrays, in short."""
+    outcomes = [modes.get(HOST, ()) for _, modes in report.results]
+    pairs = [(each[0], peer) for each in outcomes for peer in each if peer.contender == "NumPy"]
+    ratios = [ratio.median for ours, numpy in pairs if (ratio := ours.ratio_to(numpy)) is not None]
+    found = []
+    if ratios:
+        mean, low, high = geometric_mean(ratios), min(ratios), max(ratios)
+        found.append(f"float32 {mean:.2f} on average ({low:.2f} to {high:.2f})")
+    for row in report.dtypes:
+        ratio = figure(row["numpy_ms"] / row["ms"])
+        found.append(f"{row['dtype']} {ratio} at {row['n']} x {row['n']}")
+    if found:
+        yield f"In short, NumPy's time over clgemm's for NumPy arrays: {'; '.join(found)}."
+        yield "matmul and accelerated NumPy take the faster side of each product."
 
 
 def machine_lines(machine: dict[str, Any]) -> Iterator[str]:

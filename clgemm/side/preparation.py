@@ -157,7 +157,7 @@ class State:
                 self.open()
         begun = time.perf_counter()
         if not self._has_read and self._may_work(READ_US):
-            self._read()
+            self.read()
         if self._has_read and self._may_work(REQUEST_US if self._is_started else CHILD_US):
             for each in list(self._wanted.values()):
                 self.prepare(each)
@@ -316,10 +316,20 @@ class State:
         """Take over what the last run of this program has measured of a product."""
         if self._products and entry.devices is None:
             host, _, device = self._products.get(_signature(entry), (0.0, 0, 0.0))
-            entry.host.us, entry.estimate_us = host, device
+            entry.host.us = entry.host.us or host
+            entry.estimate_us = entry.estimate_us or device
 
-    def _read(self) -> None:
+    def look_up(self, entry: Entry) -> None:
+        """Take over what is stored of a product and of those like it, without any preparation."""
+        self.read()
+        self.recall(entry)
+        key = _product_key(_signature(entry), entry.devices)
+        entry.estimate_us = entry.estimate_us or _measured_us(key)
+
+    def read(self) -> None:
         """Read what the last run of this program has found, and what this machine is known for."""
+        if self._has_read:
+            return
         self._has_read = True
         clock.load(recall(_machine_key()))
         atexit.register(self._write)

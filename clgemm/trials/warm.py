@@ -16,6 +16,7 @@ NAMES = {
     "family": "kernel families",
     "plan": "products of device arrays",
     "product": "products of NumPy arrays",
+    "exact": "integers and other dtypes",
     "condemn": "what was rejected",
 }
 
@@ -60,7 +61,7 @@ def warmup(
     seconds = {"check": time.perf_counter() - begun}
     problems: list[str] = []
     try:
-        jobs = trial.ask("rest_of", device=identity(chosen))["jobs"]
+        jobs = trial.ask("rest_of", device=identity(chosen), with_dtypes=True)["jobs"]
     except trial.UncheckedError as error:
         raise RuntimeError(f"{chosen.label} cannot be prepared: {error}") from None
     waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}

@@ -43,7 +43,7 @@ from clgemm.runtime.operands import Matrix, problem_of
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.multiply import multiply, multiply_exactly
 
-__all__ = ["CHECKED", "GUARD", "Server", "difference", "main", "missing"]
+__all__ = ["CHECKED", "GUARD", "Server", "difference", "main", "missing", "missing_dtypes"]
 
 GUARD = 12345.0  # the value of the elements around C
 CHECKED = Shape(140, 141, 37)  # a product that checks a device: few multiply-adds, several tiles
@@ -281,10 +281,17 @@ class Server:
                 self._judge(found, plan.problem, plan)
         return {}
 
-    def do_rest_of(self, device: Sequence[str]) -> Answer:
-        """List all that is worth doing for a device, besides what a program asks for."""
+    def do_rest_of(self, device: Sequence[str], with_dtypes: bool = False) -> Answer:
+        """List all that is worth doing for a device, besides what a program asks for.
+
+        Parameters
+        ----------
+        with_dtypes : bool, optional
+            Whether other dtypes than float32 are part of it.
+        """
         make_room_for_verdicts()
-        return {"jobs": missing(find(list(device)))}
+        found = find(list(device))
+        return {"jobs": missing(found) + (missing_dtypes(found) if with_dtypes else [])}
 
     def do_condemn(self, key: Sequence[str], reason: str, details: str) -> Answer:
         """Store that a trial has failed twice."""
@@ -363,6 +370,16 @@ def missing(device: Device) -> list[tuple[str, dict[str, Any]]]:
     return jobs
 
 
+def missing_dtypes(device: Device) -> list[tuple[str, dict[str, Any]]]:
+    """Return the jobs that try the usual dtypes besides float32, where they have not been tried."""
+    kinds = USUAL_TYPES if device.limits.has_vectors else (*USUAL_TYPES, *GPU_TYPES)
+    return [
+        ("exact", {"device": identity(device), "types": types})
+        for types in kinds
+        if exact.computes(device, types) and verdicts.known(exact.about(device, types)) is None
+    ]
+
+
 def _edges(device: Device, family: Family[Any, Any], precision: str) -> list[Planned]:
     """Return plans by a family's default kernels, for sizes around their tiles."""
     shape = Shape(*family.samples(device.kind).get("medium", (CHECKED,))[0])
@@ -382,6 +399,12 @@ USUAL = (
     *(Shape(few, 4096, 1024) for few in (1, 16, 64, 512)),
     *(Shape(64, 64, 50_000), Shape(128, 128, 128, 100)),
 )
+# Their dtypes: on GPUs also those for which a CPU has a BLAS. Bytes may be added up in 32 bits.
+USUAL_TYPES = (
+    *(Types(x, x, x) for x in ("i1", "i2", "i4", "i8", "b1", "f2")),
+    Types("i1", "i1", "i4"),
+)
+GPU_TYPES = tuple(Types(x, x, x) for x in ("f8", "c8", "c16"))
 
 
 def try_plan(device: Device, found: Planned) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,10 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     for text in ("End to end", "on the device", "Cold start", "Tiny products", "3 of 8"):
         assert text in printed
+    verdict = (
+        r"In short, NumPy's time .*: float32 \d+\.\d\d on average \(.*\); int32 [\d.,]+ at 500"
+    )
+    assert re.search(verdict, printed)
     written = json.loads((tmp_path / "b.json").read_text())
     assert written["schema"] == report.SCHEMA
     assert written["device"]["name"] == device.name
