@@ -52,7 +52,7 @@ SLOW = any(name in d.name for d in devices() for name in ("llvmpipe", "Oclgrind"
 settings.register_profile(
     "clgemm",
     deadline=None,  # the first example of a kind compiles
-    max_examples=10 if SLOW else int(os.environ.get("CLGEMM_TEST_EXAMPLES", "40")),
+    max_examples=10 if SLOW else int(os.environ.get("CLGEMM_TEST_EXAMPLES", "25")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,
 )
@@ -61,10 +61,28 @@ settings.load_profile("clgemm")
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fail if there is no device, because then the suite would test nothing."""
+    config.addinivalue_line(
+        "markers", "one_device: of processes, which are the same on each device: the first has it"
+    )
     if not devices():
         raise pytest.UsageError(str(no_device()))
     if config.option.clgemm_device is None:
         config.option.clgemm_device = "all"  # names them in the header
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests with the marker `one_device` of all devices but the first."""
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    first: dict[str, object] = {}  # the device of each test
+    for item in items:
+        device = getattr(getattr(item, "callspec", None), "params", {}).get("opencl_device")
+        is_one = device is None or item.get_closest_marker("one_device") is None
+        name = item.nodeid.partition("[")[0]
+        (kept if is_one or first.setdefault(name, device) == device else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
 
 
 def pytest_unconfigure() -> None:

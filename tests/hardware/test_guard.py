@@ -17,6 +17,8 @@ from clgemm.records import verdicts
 from clgemm.records.tuned import as_json
 from clgemm.runtime import programs, readiness
 
+pytestmark = pytest.mark.one_device
+
 SHAPE = Shape(140, 141, 37)
 PROBLEM = Problem.of(SHAPE, "strict")
 # How a kernel fails, and whether that is a verdict on it.

@@ -26,6 +26,8 @@ from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
 
+pytestmark = pytest.mark.one_device
+
 PLANTED = {
     "refuses": "error: unknown target CPU 'generic'",
     "hangs": "it did not multiply small matrices within 2 s",

@@ -20,6 +20,7 @@ from clgemm import ladder
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
+from clgemm.hardware.traits import POCL
 from clgemm.ladder import cuda, opencl, story
 from clgemm.ladder.measure import expected_seconds
 from clgemm.ladder.rung import Rung, Shape, Target
@@ -42,7 +43,7 @@ class Toolchain:
     name: str
     target: Target
     product: object  # (rung, shape, guard) -> Product
-    simulated: bool  # too slow for the default tiles
+    simulated: bool  # too slow for the default tiles, or takes ten seconds to compile one
 
     def __str__(self) -> str:
         return self.name
@@ -55,7 +56,7 @@ def toolchains() -> list[Toolchain]:
             f"{d.platform.split(',')[0]}-{d.name}",
             opencl.target(d),
             lambda *args, device=d: opencl.Product(device, *args),
-            "Oclgrind" in d.name,
+            "Oclgrind" in d.name or (len(devices()) > 1 and d.platform.startswith(POCL)),
         )
         for d in devices()
     ]

@@ -18,6 +18,8 @@ from clgemm.planning import planner
 from clgemm.records.tuned import as_json
 from clgemm.runtime import readiness
 
+pytestmark = pytest.mark.one_device
+
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 

@@ -23,6 +23,8 @@ from clgemm.tuning import command
 from clgemm.tuning.session import Session
 from clgemm.tuning.trials import Trial, Trials
 
+pytestmark = pytest.mark.one_device
+
 
 def test_ctrl_c_keeps_what_was_found(empty, monkeypatch, capsys):
     """The best so far is checked and stored, and the command's exit code is the shell's."""

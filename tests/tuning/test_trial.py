@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from children import child_of
 from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
 
@@ -14,6 +15,8 @@ from clgemm.kernels.direct.family import Direct, direct_config
 from clgemm.planning import planner
 from clgemm.tuning.session import Session, Task
 from clgemm.tuning.trials import Trials
+
+pytestmark = pytest.mark.one_device
 
 TINY = Task("direct", "tiny", (Shape(12, 12, 12),))
 

@@ -7,12 +7,16 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import clgemm
 from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
 from clgemm.records import tuned
 from clgemm.tuning.trials import Trial, Trials
+
+pytestmark = pytest.mark.one_device
 
 
 def test_a_log_cut_short_is_read_as_far_as_it_goes(empty):
