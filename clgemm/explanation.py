@@ -132,7 +132,7 @@ def _explained(entry: Entry) -> Explanation:
         *("device" if on_device else "host", reason),
         Side(host_us, _source(host_us, entry.host)),
         Side(device_us, _source(device_us, entry.device, measured)),
-        *(entry.calls, preparation.progress()),
+        *(entry.calls + entry.untimed, preparation.progress()),
     )
 
 

@@ -221,14 +221,13 @@ class Hooks:
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], host: Callable[..., Any]
     ) -> Any:
         """Return np.matmul(*arguments, **keywords) from the side that is decided for it."""
-        known = None
-        if not keywords and len(arguments) == 2 and self._knows(*arguments):
-            known = decision.find("matmul", *arguments, None)
+        known, numpys = None, functools.partial(host, *arguments, **keywords)
+        if not keywords.keys() - {"out"} and len(arguments) == 2 and self._knows(*arguments):
+            known = decision.find("matmul", *arguments, keywords.get("out"))
             if known is not None and not known.goes_to_device():
-                return decision.on_host(known, host, *arguments)
+                return decision.on_host(known, numpys)
         return self._product(
-            *("matmul", known, lambda: of_matmul(arguments, keywords)),
-            *(functools.partial(host, *arguments, **keywords), self._host),
+            "matmul", known, lambda: of_matmul(arguments, keywords), numpys, self._host
         )
 
     def _dot(
@@ -246,8 +245,8 @@ class Hooks:
         """
         name, a, b, out = call
         known = None
-        if out is None and self._knows(a, b):
-            known = decision.find(name, a, b, None)
+        if self._knows(a, b):
+            known = decision.find(name, a, b, out)
             if known is not None and not known.goes_to_device():
                 return decision.on_host(known, host)
         return self._product(name, known, request, host, self._host_dot)
@@ -348,6 +347,7 @@ class Hooks:
             if goes is None:
                 entry = decision.describe(request)
                 goes = entry.goes_to_device()
+                entry.is_timed |= self._settings.profile
             if not goes or 0 in request.sizes:
                 if entry is None or entry.reason == SMALL:
                     return None, SMALL  # counted by name: a profile times them, too

@@ -132,7 +132,7 @@ def print_report(report: Report) -> None:
 
 def _verdict(report: Report) -> Iterator[str]:
     """Yield what the run says about NumPy arrays, in short."""
-    outcomes = [modes.get(HOST, ()) for _, modes in report.results]
+    outcomes = [modes.get(HOST, []) for _, modes in report.results]
     pairs = [(each[0], peer) for each in outcomes for peer in each if peer.contender == "NumPy"]
     ratios = [ratio.median for ours, numpy in pairs if (ratio := ours.ratio_to(numpy)) is not None]
     found = []
@@ -140,8 +140,8 @@ def _verdict(report: Report) -> Iterator[str]:
         mean, low, high = geometric_mean(ratios), min(ratios), max(ratios)
         found.append(f"float32 {mean:.2f} on average ({low:.2f} to {high:.2f})")
     for row in report.dtypes:
-        ratio = figure(row["numpy_ms"] / row["ms"])
-        found.append(f"{row['dtype']} {ratio} at {row['n']} x {row['n']}")
+        times = figure(row["numpy_ms"] / row["ms"])
+        found.append(f"{row['dtype']} {times} at {row['n']} x {row['n']}")
     if found:
         yield f"In short, NumPy's time over clgemm's for NumPy arrays: {'; '.join(found)}."
         yield "matmul and accelerated NumPy take the faster side of each product."

@@ -96,11 +96,13 @@ class Entry:
     estimate_us : float
         Microseconds on the device, as another process has measured or found them; 0.0 if unknown.
     calls : int
-        How often the product was computed.
+        How often the product was computed, `untimed` apart.
     is_requested : bool
         Whether a child process was asked to compute the product.
     is_settled : bool
         Whether that is not to be asked again.
+    is_timed : bool
+        Whether NumPy's product is timed if NumPy computes it now.
     is_ready : bool
         Whether nothing is to be built for it, as far as is known.
     waits : bool
@@ -125,6 +127,7 @@ class Entry:
         "is_ready",
         "is_requested",
         "is_settled",
+        "is_timed",
         "name",
         "on_device",
         "operands",
@@ -155,7 +158,8 @@ class Entry:
         self.host, self.device, self.estimate_us = Times(), Times(), 0.0
         self.calls = self.remaining = self.untimed = self.trial = self.trials = 0
         self.is_requested = self.is_settled = self.on_device = self.waits = False
-        self.is_ready, self.reason = True, UNKNOWN
+        self.is_ready = self.is_timed = True
+        self.reason = UNKNOWN
 
     @property
     def function(self) -> str:
@@ -171,7 +175,8 @@ class Entry:
 
     def goes_to_device(self) -> bool:
         """Decide the side of the product that is to be computed now."""
-        self.calls += 1
+        self.is_timed = self.remaining <= 0
+        self.calls += self.is_timed or self.on_device  # `untimed` holds the others
         if self.remaining > 0:
             self.remaining -= 1
             return self.on_device
@@ -288,9 +293,6 @@ class _Small(Entry):
         super().__init__(name, (0, 0, 0, 0), "small", ((), (), ()))
         self.remaining, self.reason = ALWAYS, SMALL
 
-    def record_host(self, us: float) -> None:  # noqa: ARG002 - as `Entry` has it
-        self.untimed += 1
-
 
 def quick_test(
     name: str, count: Callable[[], object], least: int | None = None
@@ -329,13 +331,14 @@ def quick_test(
             else:  # a vector's product has as many multiply-adds as the other operand's elements
                 is_small = a.ndim + b.ndim < 4 and largest < LEAST_WORK
             if not is_small:
-                if out is not None or (may_hold and may_hold[0]()):
+                if may_hold and may_hold[0]():
                     return False
                 base = b.base
                 if base is not None and (base is a or base is a.base):  # perhaps its transpose
                     return False
                 devices = by_block() or named.by_process
-                known = get((name, a.shape, b.shape, a.strides, b.strides, devices))
+                key = (name, a.shape, b.shape, a.strides, b.strides, devices)
+                known = get(key if out is None else (*key, "out"))
                 if known is None or known.remaining <= 0 or known.on_device:
                     return False
                 known.remaining -= 1
@@ -387,7 +390,10 @@ def describe(request: Request) -> Entry:
 
 
 def on_host(entry: Entry, product: Callable[..., Any], *arguments: Any) -> Any:
-    """Compute a product by NumPy, and record how long that takes."""
+    """Compute a product by NumPy, and record how long that takes, unless that is known."""
+    if not entry.is_timed:
+        entry.untimed += 1
+        return product(*arguments)
     thread = threading.get_ident()
     running[thread] = entry
     begun = time.perf_counter()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from accelerated import forget_products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import clgemm
+from clgemm import accel
 from clgemm.core.settings import named
 from clgemm.numpy_rules import of_matmul
 from clgemm.side import decision, preparation
@@ -273,8 +277,44 @@ def test_the_quick_test_counts_and_passes(fresh):
     entry.remaining, entry.on_device = 2, True
     assert not test(a, a)
     entry.on_device = False
-    assert not test(a, a, np.zeros((300, 300), "f"))
     assert not test(a, a.T)  # symmetric: another kind
+    out = np.zeros((300, 300), "f")
+    assert not test(a, a, out)  # so is a product into an array
+    into = described(a, a, out)
+    into.remaining, into.host.us = 1, 1e3
+    assert [test(a, a, out) for _ in range(2)] == [True, False]
+    assert into.untimed == 1
+
+
+@pytest.mark.parametrize("entrance", ["matmul", "dot", "accelerated matmul", "accelerated dot"])
+def test_a_product_whose_side_is_known_is_not_timed(entrance, fresh, monkeypatch):
+    """NumPy makes it without a look, into an array and of a matrix by its own transpose, too."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
+    a, out = np.ones((200, 300), "f"), np.zeros((200, 200), "f")
+    with accel.enabled() if "accelerated" in entrance else contextlib.nullcontext() as _:
+        name = entrance.split()[-1]
+        function = getattr(np if "accelerated" in entrance else clgemm, name)
+        for b, into in ((a.T, None), (a.T, out), (np.ones((300, 200), "f"), out)):
+            function(a, b, out=into)
+            entry = decision.find(name, a, b, into)
+            entry.remaining, runs = 2, entry.host.runs
+            for _ in range(3):
+                function(a, b, out=into)
+            assert (entry.host.runs, entry.calls) == (runs + 1, 4)
+            assert (out == 300).all() or into is None
+
+
+def test_a_profile_times_each_product(fresh, monkeypatch):
+    """Also those whose side is known."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
+    monkeypatch.setattr(decision, "counts", Counts())
+    a = np.ones((300, 300), "f")
+    with accel.enabled(profile=True):
+        np.matmul(a, a)
+        entry = decision.find("matmul", a, a, None)
+        entry.remaining, runs = 5, entry.host.runs
+        np.matmul(a, a)
+    assert entry.host.runs == runs + 1
 
 
 @pytest.mark.parametrize(
