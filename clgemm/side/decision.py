@@ -271,6 +271,8 @@ class Entry:
             self.estimate_us = self.estimate_us or us
         if self.host.us:
             preparation.state.gain_s += 1e-6 * (self.host.us - us)
+            if us > self.host.us and not self.trial:  # slower than expected
+                self.remaining = 0
 
     def reject(self) -> None:
         """Record that the device does not compute such products."""

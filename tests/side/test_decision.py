@@ -250,6 +250,16 @@ def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
     assert decision.find("matmul", a, b, None) is of_both
 
 
+def test_a_device_that_is_slower_than_expected_is_left_at_once(open_state, monkeypatch):
+    """The first run may include what happens once; the next one decides, whatever was expected."""
+    program = made_by(monkeypatch, host_us=100.0, device_us=400.0)
+    program.run(1000)
+    program.entry.estimate_us, program.entry.remaining = 50.0, 0
+    program.sides.clear()
+    program.run(300)
+    assert program.sides.count("device") == 2
+
+
 def test_small_products_are_found_again_and_not_timed(fresh, monkeypatch):
     """A product that is small by its kind is counted, and stays NumPy's."""
     monkeypatch.setattr(decision, "counts", Counts())
