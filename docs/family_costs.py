@@ -48,7 +48,7 @@ from clgemm.kernels.tiled.config import TiledConfig, is_fused, launch_us, tiled_
 from clgemm.kernels.tiled.plan import in_place_us
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented
-from clgemm.tuning.cost_fit import Contender, bursts_us, expected_times, plan_us
+from clgemm.trials.calibration import Contender, bursts_us, expected_times, plan_us
 
 SLICES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32, 48)
 COMPARED_WITH_SLICES = 3  # configs for which numbers of slices are measured

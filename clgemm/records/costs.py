@@ -1,7 +1,7 @@
 """The measured constants of expected times of this user's devices, in the cache folder. Pure.
 
-They are kept by device and runtime, beside the tuning records. `clgemm.tuning.cost_fit` measures
-them. A GPU without an entry gets those of an H200, a CPU those of one that is known.
+They are kept by device and runtime, beside the tuning records. `clgemm.trials.calibration` measures
+them. Until then a GPU has those of an H200; a CPU has those of one that is known.
 """
 
 from __future__ import annotations

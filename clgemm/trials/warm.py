@@ -14,6 +14,7 @@ __all__ = ["NAMES", "add_arguments", "main", "warmup"]
 NAMES = {
     "check": "check of the device",
     "family": "kernel families",
+    "calibrate": "what launches cost",
     "plan": "products of device arrays",
     "product": "products of NumPy arrays",
     "exact": "integers and other dtypes",
@@ -60,25 +61,31 @@ def warmup(
         raise RuntimeError(f"{chosen.label} cannot be used: {verdict.reason}")
     seconds = {"check": time.perf_counter() - begun}
     problems: list[str] = []
-    try:
-        jobs = trial.ask("rest_of", device=identity(chosen), with_dtypes=True)["jobs"]
-    except trial.UncheckedError as error:
-        raise RuntimeError(f"{chosen.label} cannot be prepared: {error}") from None
-    waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}
-    total, last = len(waiting), time.perf_counter()
-    while waiting:
-        done = total - len(waiting)
-        if progress is not None:
-            progress(done, total, NAMES[next(iter(waiting.values()))])
-        number = next(iter(waiting))
-        assert number is not None
-        answer = trial.wait(number)
-        name = waiting.pop(number)
-        now = time.perf_counter()
-        seconds[name] = seconds.get(name, 0.0) + now - last
-        last = now
-        if answer["outcome"] != "right":
-            problems.append(f"{NAMES[name]}: {answer['reason']}")
+    total, is_calibrated = 0, False
+    while True:
+        try:
+            jobs = trial.ask("rest_of", device=identity(chosen), with_dtypes=True)["jobs"]
+        except trial.UncheckedError as error:
+            raise RuntimeError(f"{chosen.label} cannot be prepared: {error}") from None
+        waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}
+        is_calibrated = not is_calibrated and "calibrate" in waiting.values()
+        total, last = total + len(waiting), time.perf_counter()
+        while waiting:
+            done = total - len(waiting)
+            if progress is not None:
+                progress(done, total, NAMES[next(iter(waiting.values()))])
+            number = next(iter(waiting))
+            assert number is not None
+            answer = trial.wait(number)
+            name = waiting.pop(number)
+            now = time.perf_counter()
+            seconds[name] = seconds.get(name, 0.0) + now - last
+            last = now
+            if answer["outcome"] != "right":
+                problems.append(f"{NAMES[name]}: {answer['reason']}")
+        if not is_calibrated:
+            break
+        chosen.renew()  # now that this is known, other plans may be the fastest
     if progress is not None:
         progress(total, total, "")
     return {

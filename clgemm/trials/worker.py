@@ -42,6 +42,7 @@ from clgemm.runtime.execute import BoundCall, bind_in_place, execute, execute_ma
 from clgemm.runtime.operands import Matrix, problem_of
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.multiply import multiply, multiply_exactly
+from clgemm.trials.calibration import calibrate, is_unknown
 
 __all__ = ["CHECKED", "GUARD", "Server", "difference", "main", "missing", "missing_dtypes"]
 
@@ -281,6 +282,13 @@ class Server:
                 self._judge(found, plan.problem, plan)
         return {}
 
+    def do_calibrate(self, device: Sequence[str]) -> Answer:
+        """Measure the constants of expected times, unless another process has."""
+        found = find(list(device))
+        if is_unknown(found) and not calibrate(found):
+            return {"outcome": "unchecked", "reason": "the machine is too busy to measure it"}
+        return {}
+
     def do_rest_of(self, device: Sequence[str], with_dtypes: bool = False) -> Answer:
         """List all that is worth doing for a device, besides what a program asks for.
 
@@ -359,6 +367,8 @@ def missing(device: Device) -> list[tuple[str, dict[str, Any]]]:
         plans = _edges(device, family, precision)
         if any(verdicts.known(plan.about(where(device))) is None for plan in plans):
             jobs.append(("family", named | {"family": family.name, "precision": precision}))
+    if is_unknown(device):  # plans depend on it
+        return [*jobs, ("calibrate", named)]
     for shape in USUAL:
         if device.limits.has_vectors and shape.work > MOST_WORK_ON_CPU:
             continue

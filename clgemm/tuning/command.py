@@ -21,7 +21,7 @@ from clgemm.output import require_picture, written
 from clgemm.records import costs, tuned
 from clgemm.records.tuned import Record, as_json
 from clgemm.terminal import duration, figure, meter, print_table
-from clgemm.tuning.cost_fit import fitted, timed_plans
+from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
 

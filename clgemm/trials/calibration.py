@@ -1,4 +1,4 @@
-"""Measures how long plans take on a device, and fits the constants of expected times to that.
+"""Calibration: how long plans take on a device, and the constants of expected times from that.
 
 A constant is not fitted alone, for which a short measurement is too little: those of a group have a
 common factor over those of a device that is known. docs/family_costs.py fits each of them, to hours
@@ -8,6 +8,7 @@ of measurements.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -26,6 +27,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
+from clgemm.records.costs import keep, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -35,16 +37,20 @@ __all__ = [
     "TimedPlan",
     "burst_us",
     "bursts_us",
+    "calibrate",
     "expected_times",
     "fitted",
+    "is_unknown",
     "plan_us",
     "timed_plans",
 ]
 
 log = logging.getLogger(__name__)
 
-# Products whose plans together depend on every constant.
+# Products whose plans together depend on every constant, a small one first.
 SHAPES = (
+    Shape(128, 128, 128),
+    Shape(512, 512, 512),
     Shape(1000, 1000, 1000),
     Shape(20, 20, 20),
     Shape(4096, 4096, 4096),
@@ -52,8 +58,6 @@ SHAPES = (
     Shape(3000, 3000, 2),
     Shape(64, 64, 20_000),
     Shape(64, 4096, 4096),
-    Shape(512, 512, 512),
-    Shape(128, 128, 128),
     Shape(777, 1301, 999),
     Shape(2048, 2048, 2048),
     Shape(64, 64, 64, 200),
@@ -80,6 +84,9 @@ CPU_SHAPES = (
 )
 PLANS_OF_A_PRODUCT = 6
 LEAST_PLANS = 24  # with fewer, nothing is fitted
+# Of a calibration beside other work: the time with all builds, and what a plan may take at most.
+CALIBRATION_S, LONGEST_US = 20.0, 2e4
+LOOK_S, OWN_SHARE = 0.01, 0.8  # a process that gets less of a core measures nothing
 BURST_S = 0.004  # of one call after the other
 MOST_CALLS = 400  # of a burst
 BURSTS = 3
@@ -213,13 +220,57 @@ def plan_us(
     return burst_us(run_again, finish)
 
 
-def timed_plans(device: Device, seconds: float) -> list[TimedPlan]:
-    """Measure plans of `SHAPES`, or `CPU_SHAPES`, until the time is up."""
+def is_unknown(device: Device) -> bool:
+    """Return whether a device is a GPU of which no constants were measured, here or before.
+
+    The known ones have wgmma units.
+    """
+    traits = device.traits
+    if traits.has_vectors or not traits.has_cost_model or traits.capability == (9, 0):
+        return False
+    return measured_costs(device.name, device.runtime) is None
+
+
+def calibrate(device: Device) -> int:
+    """Measure the constants of a device and keep them; return the number of plans.
+
+    With too few, or on a machine that is too busy, nothing is kept.
+    """
+    timed = timed_plans(device, CALIBRATION_S, LONGEST_US, wants_core=True)
+    if (found := fitted(timed, device.limits)) is not None:
+        keep(device.name, device.runtime, found, len(timed))
+        device.renew()
+    return len(timed)
+
+
+def _has_core() -> bool:
+    """Return whether this process gets a core to itself now."""
+    begun, computed = time.perf_counter(), time.thread_time()
+    while time.perf_counter() - begun < LOOK_S:
+        pass
+    return time.thread_time() - computed > OWN_SHARE * LOOK_S
+
+
+def timed_plans(
+    device: Device, seconds: float, longest_us: float = math.inf, wants_core: bool = False
+) -> list[TimedPlan]:
+    """Measure plans of `SHAPES`, or `CPU_SHAPES`, until the time is up.
+
+    Parameters
+    ----------
+    longest_us : float, optional
+        Products that are likely to take longer are left out.
+    wants_core : bool, optional
+        Whether products are left out while other processes use the cores.
+    """
     end = time.monotonic() + seconds
     found: list[TimedPlan] = []
+    rate = 0.0  # the highest so far, in multiply-adds per microsecond
     for shape in CPU_SHAPES if device.traits.has_vectors else SHAPES:
         if time.monotonic() > end:
             break
+        if (found and shape.work > rate * longest_us) or (wants_core and not _has_core()):
+            continue
         try:
             matrices = _matrices(device, shape)
         except (cl.Error, MemoryError):  # too large for the device
@@ -229,6 +280,7 @@ def timed_plans(device: Device, seconds: float) -> list[TimedPlan]:
                 break
             with suppress(cl.Error):  # it needs more memory than there is
                 found.append(TimedPlan(plan, plan_us(device, plan, matrices, is_turned)))
+                rate = max(rate, shape.work / found[-1].taken_us)
     return found
 
 
