@@ -200,7 +200,6 @@ def test_what_is_measured_is_kept_and_used(device, alone, monkeypatch):
     finally:
         costs.file().unlink(missing_ok=True)
         cache.forget_plans()
-        device.renew()
     assert device.limits == before
 
 

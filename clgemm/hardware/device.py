@@ -15,7 +15,7 @@ from weakref import WeakSet
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.cache import forget_plans, holds_contexts, on_forget, release_contexts
+from clgemm.core.cache import holds_contexts, on_forget, release_contexts
 from clgemm.core.host_blas import processor_facts
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platform
@@ -109,12 +109,6 @@ class Device:
         limits = limits_of(self.cl_device, self.kind, self.platform)
         measured = measured_costs(self.name, self.runtime)
         return limits if measured is None else limits.with_costs(measured.costs)
-
-    def renew(self) -> None:
-        """Forget the limits: what launches cost has been measured since."""
-        for name in ("limits", "traits"):
-            vars(self).pop(name, None)
-        forget_plans()
 
     @property
     def runtime(self) -> str:

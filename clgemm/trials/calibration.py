@@ -21,6 +21,7 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200, INTEL, POCL, POCL_3_0, POCL_MANY_CORES, Costs, CpuCosts
 from clgemm.core.plan import Plan, expected_us
 from clgemm.core.problem import Layout, Problem, Shape
@@ -239,7 +240,7 @@ def calibrate(device: Device) -> int:
     timed = timed_plans(device, CALIBRATION_S, LONGEST_US, wants_core=True)
     if (found := fitted(timed, device.limits)) is not None:
         keep(device.name, device.runtime, found, len(timed))
-        device.renew()
+        forget_plans()
     return len(timed)
 
 

@@ -50,6 +50,7 @@ def warmup(
     ValueError
         If `device` names none.
     """
+    from clgemm.core.cache import forget_plans
     from clgemm.hardware import trial
     from clgemm.hardware.choice import checked, find_device, get_device
     from clgemm.hardware.device import identity
@@ -85,7 +86,7 @@ def warmup(
                 problems.append(f"{NAMES[name]}: {answer['reason']}")
         if not is_calibrated:
             break
-        chosen.renew()  # now that this is known, other plans may be the fastest
+        forget_plans()  # now that this is known, other plans may be the fastest
     if progress is not None:
         progress(total, total, "")
     return {
