@@ -234,7 +234,15 @@ def _multiply_on(
         return bound if alpha and not any(overlaps) else None
     in_parts = transfer_config(device) is not None or is_cut(device, problem)
     if triangles and (in_parts or len(devices) > 1):
-        if beta or not alpha or not _sent_triangle(device, alpha, (a, b, c), precision, triangles):
+        is_done = False
+        if alpha and not beta:
+            try:
+                is_done = _sent_triangle(device, alpha, (a, b, c), precision, triangles)
+            except cl.Error as error:
+                if len(devices) == 1:
+                    raise
+                _warn_of(device, error, "the product is made in another way")
+        if not is_done:
             whole = allocated(c, c.shape, "C", None)
             _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
             if beta:
@@ -350,8 +358,12 @@ def _on_first_that_works(
     except cl.Error as error:
         if product.beta or not others:
             raise
-        log.warning("clgemm: %s failed, %s goes on: %s", device.label, others[0].label, error)
+        _warn_of(device, error, f"{others[0].label} goes on")
     return _on_first_that_works(product, others, others[0].queue)
+
+
+def _warn_of(device: Device, error: cl.Error, what_follows: str) -> None:
+    log.warning("clgemm: %s failed, %s: %s", device.label, what_follows, error)
 
 
 def _multiply_on_host(

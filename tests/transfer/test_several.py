@@ -188,6 +188,18 @@ def test_if_one_device_fails_another_computes_the_product(equals, calls, monkeyp
     assert calls == [None, None, True]
 
 
+def test_if_one_device_fails_another_updates_a_triangle(equals, monkeypatch, caplog):
+    """A is sent to one device alone; if that fails, the other triangle stays as it was."""
+    a, before = whole(M, K), whole(M, M)
+    for device in (None, equals[0]):
+        with monkeypatch.context() as patch:
+            plant(patch, *([device] if device else []))
+            found = clgemm.ssyrk(1.0, a, c=before.copy(order="F"), lower=1)
+        lower = np.tri(M, dtype=bool)
+        np.testing.assert_array_equal(found, np.where(lower, a @ a.T, before))
+        assert ("out of resources" in caplog.text) == (device is not None)
+
+
 def test_a_failure_that_cannot_be_repaired_is_raised(equals, calls, monkeypatch):
     """If all devices fail; and if one fails while C is updated."""
     a, b, c = whole(M, K), whole(K, N), whole(M, N)
