@@ -23,6 +23,7 @@ from distributed import WorkerPlugin
 from clgemm.accel import enabled
 from clgemm.accel import report as accel_report
 from clgemm.core.host_blas import blas_threads
+from clgemm.core.html import table
 from clgemm.core.precision import PRECISION_VARIABLE, require_precision
 from clgemm.core.settings import require_threshold
 from clgemm.dask.devices import ONE_EACH, assign
@@ -316,14 +317,22 @@ class WorkerReport:
     def __str__(self) -> str:
         if self.problem:
             return f"{self.address}: NumPy multiplies: {self.problem}"
+        address, where, products, size, moved, kept = self._cells()
+        counts = f"{products} products of {size} MB on {where}, {moved} MB moved"
+        text = f"{address}: {counts}; on the host: {kept or 'none'}"
+        return "; ".join([text, *self.left_out])
+
+    def _cells(self) -> tuple[str, ...]:
+        """Return what a row of a table holds."""
         part = f", {self.part}" if self.part else ""
         shared = f", shared by {self.others + 1} processes" if self.others else ""
-        where = f"{self.device} ({self.platform}{part}{shared})"
-        kept = ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items())
-        counts = f"{self.offloaded} products of {self.offloaded_bytes / 1e6:,.1f} MB"
-        moved = f"{self.bytes_moved / 1e6:,.1f} MB moved"
-        text = f"{self.address}: {counts} on {where}, {moved}; on the host: {kept or 'none'}"
-        return "; ".join([text, *self.left_out])
+        return (
+            self.address,
+            f"{self.device} ({self.platform}{part}{shared})",
+            str(self.offloaded),
+            *(f"{each / 1e6:,.1f}" for each in (self.offloaded_bytes, self.bytes_moved)),
+            ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items()),
+        )
 
 
 @dataclass(frozen=True)
@@ -344,6 +353,12 @@ class ClusterReport:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.workers)) or "no workers"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook displays."""
+        heads = "worker", "device", "products", "MB", "MB moved", "on the host"
+        rows = [(str(x),) if x.problem or x.left_out else x._cells() for x in self.workers]
+        return table(heads, rows, title="" if rows else "no workers")
 
 
 def report(client: Any) -> ClusterReport:

@@ -118,3 +118,12 @@ def test_the_line_of_a_worker_tells_all():
         "on the host: 4 (dtype); X failed"
     )
     assert str(report(Client())) == "no workers"
+
+
+def test_a_notebook_displays_a_table():
+    """A row for each worker; a worker with a problem says it across all columns."""
+    shown = report(Client(a=ABOUT | {"part": "part 1 of 2"}, b=ValueError("gone")))._repr_html_()
+    assert "<tr><td>a</td><td>" in shown
+    assert "part 1 of 2" in shown
+    assert "b: NumPy multiplies: it does not answer: ValueError(&#x27;gone&#x27;)" in shown
+    assert report(Client())._repr_html_().startswith("<p>no workers</p>")
