@@ -319,11 +319,11 @@ class WorkerReport:
             return f"{self.address}: NumPy multiplies: {self.problem}"
         address, where, products, size, moved, kept = self._cells()
         counts = f"{products} products of {size} MB on {where}, {moved} MB moved"
-        text = f"{address}: {counts}; on the host: {kept or 'none'}"
-        return "; ".join([text, *self.left_out])
+        return f"{address}: {counts}; on the host: {kept}"
 
     def _cells(self) -> tuple[str, ...]:
         """Return what a row of a table holds."""
+        kept = ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items())
         part = f", {self.part}" if self.part else ""
         shared = f", shared by {self.others + 1} processes" if self.others else ""
         return (
@@ -331,7 +331,7 @@ class WorkerReport:
             f"{self.device} ({self.platform}{part}{shared})",
             str(self.offloaded),
             *(f"{each / 1e6:,.1f}" for each in (self.offloaded_bytes, self.bytes_moved)),
-            ", ".join(f"{calls} ({reason})" for reason, calls in self.stayed.items()),
+            "; ".join([kept or "none", *self.left_out]),
         )
 
 
@@ -357,7 +357,7 @@ class ClusterReport:
     def _repr_html_(self) -> str:
         """Return what a notebook displays."""
         heads = "worker", "device", "products", "MB", "MB moved", "on the host"
-        rows = [(str(x),) if x.problem or x.left_out else x._cells() for x in self.workers]
+        rows = [(str(x),) if x.problem else x._cells() for x in self.workers]
         return table(heads, rows, title="" if rows else "no workers")
 
 
