@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 # A job in the background of a shell ignores SIGINT, and its children would too. Workers of
 # pytest-xdist may import this outside their main thread: they inherit what is set here.
@@ -83,6 +85,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say why tests were skipped: a line for each reason, whatever the device."""
+    found: Counter[str] = Counter()
+    for report in terminalreporter.getreports("skipped"):
+        reason = report.longrepr[2].removeprefix("Skipped: ").partition("\n")[0]
+        for each in devices():
+            reason = reason.replace(each.name, "the device")
+        found[reason] += 1
+    for reason, count in found.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason[:120]}")
 
 
 def pytest_unconfigure() -> None:
