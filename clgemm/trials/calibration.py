@@ -86,7 +86,7 @@ CPU_SHAPES = (
 PLANS_OF_A_PRODUCT = 6
 LEAST_PLANS = 24  # with fewer, nothing is fitted
 # Of a calibration beside other work: the time with all builds, and what a plan may take at most.
-CALIBRATION_S, LONGEST_US = 20.0, 2e4
+CALIBRATION_S, LONGEST_US = 35.0, 2e4
 LOOK_S, OWN_SHARE = 0.01, 0.8  # a process that gets less of a core measures nothing
 BURST_S = 0.004  # of one call after the other
 MOST_CALLS = 400  # of a burst
@@ -233,13 +233,15 @@ def is_unknown(device: Device) -> bool:
 
 
 def calibrate(device: Device) -> int:
-    """Measure the constants of a device and keep them; return the number of plans.
+    """Measure the constants of a GPU and keep them; return the number of plans.
 
-    With too few, or on a machine that is too busy, nothing is kept.
+    A GPU that is too slow for it keeps those that it has. On a machine that is too busy, nothing is
+    kept: the next process tries again.
     """
     timed = timed_plans(device, CALIBRATION_S, LONGEST_US, wants_core=True)
-    if (found := fitted(timed, device.limits)) is not None:
-        keep(device.name, device.runtime, found, len(timed))
+    found = fitted(timed, device.limits)
+    if timed and (found is not None or _has_core()):
+        keep(device.name, device.runtime, found or device.limits.costs, len(timed))
         forget_plans()
     return len(timed)
 
