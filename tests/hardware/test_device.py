@@ -11,6 +11,7 @@ from clgemm.core.cache import forget_plans
 from clgemm.core.costs import H200
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import find, identify, identity
+from clgemm.hardware.traits import POCL, register_width
 from clgemm.records import costs
 
 
@@ -51,3 +52,13 @@ def test_a_device_is_found_again_by_its_identity(device):
     assert who.kind == device.kind
     assert who.runtime in device.platform
     assert str(who.architecture)
+
+
+def test_pocl_comes_after_another_runtime_of_the_same_processor():
+    """Intel's is faster on each processor that was measured."""
+    of_cpu = [d for d in devices() if d.kind == "CPU" and "llvmpipe" not in d.name]
+    others = [d for d in of_cpu if not d.platform.startswith(POCL)]
+    if len(others) in (0, len(of_cpu)):
+        pytest.skip("a single runtime")
+    lanes = {register_width(d) * d.cl_device.max_compute_units for d in of_cpu}
+    assert len(lanes) > 1 or of_cpu[: len(others)] == others
