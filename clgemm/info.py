@@ -39,6 +39,7 @@ from clgemm.side.settings import (
     rule,
 )
 from clgemm.terminal import say
+from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES
 from clgemm.trials.worker import missing
 
@@ -197,7 +198,7 @@ def _chosen() -> dict[str, Any]:
         "name": chosen[0].name,
         "platform": chosen[0].short_platform,
         "why": reason(),
-        "zero copy": chosen[0].shares_host_memory,
+        "NumPy's arrays": "read in place" if chosen[0].shares_host_memory else "sent and fetched",
         "prepared": _prepared(chosen[0]),
     }
     if len(chosen) == 1:
@@ -233,8 +234,10 @@ def _expected_times(device: Device) -> str:
     """Return where the constants come from by which the planner expects times."""
     measured = measured_costs(device.name, device.runtime)
     if measured is None:
-        like = "a CPU that is known" if device.traits.has_vectors else "an H200"
-        return f"as on {like} ('python -m clgemm tune' measures this device)"
+        if device.traits.has_vectors:
+            return "as on a CPU that is known ('python -m clgemm tune' measures this device)"
+        how = "'python -m clgemm warmup' measures this device" if is_unknown(device) else "known"
+        return f"as on an H200 ({how})"
     return f"measured here, {measured.date}, with {measured.plans} plans: {costs_file()}"
 
 
