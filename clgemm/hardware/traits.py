@@ -1,6 +1,6 @@
 """The limits and traits of a device, from what its driver reports and from what was measured.
 
-No other module compares the names of platforms and vendors.
+What kernels and plans depend on is told by the names of platforms and vendors here alone.
 """
 
 from __future__ import annotations

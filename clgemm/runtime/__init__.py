@@ -1,1 +1,1 @@
-"""From a plan to OpenCL: programs, scratch memory, launches, transfers, the call cache."""
+"""From a plan to OpenCL: array types, programs, scratch memory, launches, events."""
