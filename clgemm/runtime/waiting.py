@@ -15,6 +15,12 @@ import pyopencl as cl
 __all__ = ["answers_signals", "finish", "wait", "wait_for_all"]
 
 
+# What Python raises in place of an exception of a signal handler that comes while one of
+# `threading`'s conditions takes its lock again.
+UNLOCKED = "release unlocked lock"
+_kept: list[object] = []  # memory of commands that a handler's exception left without a waiter
+
+
 def answers_signals() -> bool:
     """Return whether this is the thread that runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
@@ -60,8 +66,16 @@ def wait(event: cl.Event, memory: object, is_endless: bool = False) -> None:
         Whether the command may never be complete: then the process may end before.
     """
     waiter = _Waiter(event.wait, memory, is_endless)
-    waiter.start()
-    waiter.result()
+    try:
+        waiter.start()
+        waiter.result()
+    except BaseException as error:
+        is_hidden = isinstance(error, RuntimeError) and UNLOCKED in str(error)
+        if waiter.ident is None and (is_hidden or not isinstance(error, RuntimeError)):
+            _kept.append(memory)  # the thread may never run
+        if is_hidden and error.__context__ is not None:
+            raise error.__context__ from None
+        raise
 
 
 def wait_for_all(events: Iterable[cl.Event]) -> None:

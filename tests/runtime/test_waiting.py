@@ -147,6 +147,28 @@ def test_after_an_interruption_nothing_is_written(device, stop, monkeypatch, kin
     join_waiters()
 
 
+def test_no_lock_hides_the_exception_of_a_handler(device, monkeypatch):
+    """Python raises an error of its own if a condition's lock is not held when it comes.
+
+    Without a thread that waits, the memory that the commands write to stays.
+    """
+
+    def start(_):
+        try:
+            raise Stop
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(execute, "LONG_WORK", 0)
+    monkeypatch.setattr(waiting._Waiter, "start", start)
+    monkeypatch.setattr(waiting, "_kept", [])
+    a = whole(90, 90)
+    with pytest.raises(Stop):
+        clgemm.sgemm(1.0, a, a)
+    assert waiting._kept or not device.shares_host_memory
+    device.queue.finish()
+
+
 def test_other_threads_wait_as_before(device, monkeypatch):
     """Threads other than the main thread, where no signal handler runs, wait by themselves."""
     monkeypatch.setattr(execute, "LONG_WORK", 0)
