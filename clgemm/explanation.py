@@ -107,7 +107,7 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
     ValueError
         If there is no such function.
     """
-    if function not in FUNCTIONS:
+    if not isinstance(function, str) or function not in FUNCTIONS:
         raise ValueError(f"function={function!r} is not one of {', '.join(map(repr, FUNCTIONS))}")
     if not all(type(x) in ARRAYS for x in (a, b)):
         return Explanation("host", "not two of NumPy's own arrays", NOTHING, NOTHING)

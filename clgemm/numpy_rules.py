@@ -75,6 +75,7 @@ NEVER = 2**128
 LEAST_WORK = 2**17  # multiply-adds, the same once these are known
 # Another subclass may define products of its own.
 ARRAYS = np.ndarray, np.memmap
+MOST_AXES = 32  # of two operands of `dot`: NumPy refuses results with many
 KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}  # of matmul
 
 Axes = tuple[int, int]
@@ -247,6 +248,8 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
         return None
     a, b = arguments[:2]
     out: Any = arguments[2] if len(arguments) == 3 else keywords.get("out")
+    if len(arguments) == 3 and type(out) is tuple:  # NumPy takes one as a keyword only
+        return None
     if keywords.keys() <= {"out"} and _are_plain(a, b, out):
         (m, k), n = a.shape, b.shape[1]
         kind = matmul_kind(a, b, 1)
@@ -307,7 +310,7 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         return None
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
-    if _is_scaling(a, b):
+    if a.ndim + b.ndim > MOST_AXES or _is_scaling(a, b):
         return None
     is_mapped = type(a) is type(b) is np.memmap
     a, b = np.asarray(a), np.asarray(b)
@@ -316,7 +319,7 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         _fits(out, dtype, "no")
         and out.shape == shape
         and out.ndim  # NumPy returns a scalar without dimensions, from version 2.5 on
-        and out.flags.c_contiguous
+        and out.flags.carray
     ):
         return None
     # All rows of a meet all columns of b, those of a batch as well.

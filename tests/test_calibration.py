@@ -216,3 +216,17 @@ def test_plans_are_prepared_once_the_device_is_calibrated(device, monkeypatch):
     jobs = [name for name, _ in worker.missing(device)]
     assert jobs[-1] == "calibrate"
     assert "plan" not in jobs
+
+
+def test_a_machine_that_was_busy_at_first_is_asked_again(device, alone, monkeypatch):
+    """The few plans of a quiet end keep nothing; a product of unknown speed is not begun with."""
+    looks = iter([False, True, True])
+    monkeypatch.setattr(calibration, "_has_core", lambda: next(looks))
+    for name in ("SHAPES", "CPU_SHAPES"):
+        shapes = (Shape(20, 30, 10), Shape(3000, 3000, 3000), Shape(30, 20, 10), Shape(9, 9, 9))
+        monkeypatch.setattr(calibration, name, shapes)
+    planned, plans = [], calibration._plans
+    monkeypatch.setattr(calibration, "_plans", lambda d, s: planned.append(s) or plans(d, s))
+    assert calibration.calibrate(device) > 0
+    assert planned == [Shape(30, 20, 10), Shape(9, 9, 9)]
+    assert costs.measured_costs(device.name, device.runtime) is None

@@ -95,3 +95,23 @@ def test_times_of_earlier_programs_are_told(by_measured_times):
     run([sys.executable, "-c", PROGRAM])
     told = run([sys.executable, "-c", ANOTHER]).stdout
     assert re.search(r"^host: [\d,]+ us, from products like it$", told, re.MULTILINE), told
+
+
+AGAIN = """
+import clgemm, numpy as np
+from clgemm.side import preparation
+a = np.ones((300, 300), np.int32)
+for _ in range(40):
+    clgemm.matmul(a, a)
+print(len(preparation.state._products))
+"""
+
+
+def test_a_script_knows_its_last_run(by_measured_times, tmp_path):
+    """Also without the launcher; another script does not."""
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    for script in (one, other):
+        script.write_text(AGAIN)
+    run = partial(subprocess.run, check=True, capture_output=True, text=True, timeout=300)
+    found = [run([sys.executable, str(script)]).stdout.strip() for script in (one, one, other)]
+    assert found == ["0", "1", "0"]

@@ -473,3 +473,18 @@ def test_out_is_filled_on_another_queue(device):
     host = np.zeros((30, 30), np.float32)
     assert clgemm.matmul(x, x, out=(host,), queue=queue) is host
     assert clgemm.matmul(x, x, out=(None,), queue=queue).shape == (30, 30)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner"])
+def test_operands_of_many_axes_are_numpys(name):
+    """A result may have more axes than NumPy allows: the error is NumPy's then."""
+
+    def outcome(function, axes):
+        try:
+            x = np.ones((1,) * axes + (3, 3), np.float32)
+            return function(x, x).shape
+        except ValueError as error:
+            return str(error)
+
+    for axes in (30, 60):
+        assert outcome(getattr(clgemm, name), axes) == outcome(getattr(np, name), axes)

@@ -95,3 +95,23 @@ def test_other_dtypes_are_tried_until_each_has_a_verdict(device, alone):
     verdicts.store(exact.about(device, kinds[0]), verdicts.Verdict(), keep=False)
     assert [job["types"] for _, job in missing_dtypes(device)] == kinds[1:]
     verdicts.forget()
+
+
+@pytest.mark.parametrize("outcome", ["right", "unchecked"])
+def test_plans_are_prepared_after_a_calibration_whatever_came_of_it(
+    outcome, answering, device, monkeypatch
+):
+    """The second list is asked for once."""
+    asked = []
+
+    def ask(_, is_calibrated, **__):
+        asked.append(is_calibrated)
+        jobs = [["plan", {"problem": 1}]] if is_calibrated else [["calibrate", {}]]
+        return {"jobs": jobs, "outcome": "right"}
+
+    monkeypatch.setattr(trial, "ask", ask)
+    answering["calibrate"] = {"outcome": outcome, "reason": "too busy"}
+    found = clgemm.warmup(device)
+    assert asked == [False, True]
+    assert found["parts"] == 2
+    assert found["problems"] == ([] if outcome == "right" else ["what launches cost: too busy"])

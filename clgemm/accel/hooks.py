@@ -179,10 +179,12 @@ class Hooks:
         is_numpys, other = self._numpys_test("ndarray.dot"), self._timed("ndarray.dot", original)
 
         def dot(*operands: Any, **keywords: Any) -> Any:
-            out = keywords.get("out")
-            if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands, out):
+            is_known = len(operands) == 2 and not keywords.keys() - {"out"}
+            is_known = is_known or (len(operands) == 3 and not keywords)
+            call = (*operands, keywords.get("out"))[:3]
+            if not is_known or is_numpys(*call):
                 return other(*operands, **keywords)
-            host, call = functools.partial(original, *operands, **keywords), (*operands, out)
+            host = functools.partial(original, *operands, **keywords)
             request = functools.partial(of_dot, "ndarray.dot", *call)
             return self._dot(request, ("ndarray.dot", *call), host)
 

@@ -348,14 +348,17 @@ class Supervisor:
                     self.total += 1
                     self.waiting.append({"ask": each[0], "with": each[1], "rest": True})
             else:
+                if job["ask"] == "calibrate" and "id" not in job:
+                    self._add_rest(job["with"]["device"], is_calibrated=True)
                 self._finished(worker, job, message)
         self._assign()
 
-    def _add_rest(self, device: Any) -> None:
-        """Let a worker list what else is worth doing for a device, once."""
-        if (key := json.dumps(device)) not in self.asked_for_rest:
+    def _add_rest(self, device: Any, is_calibrated: bool = False) -> None:
+        """Let a worker list what else is worth doing: once, and again after a calibration."""
+        if (key := json.dumps([device, is_calibrated])) not in self.asked_for_rest:
             self.asked_for_rest.add(key)
-            self.waiting.append({"ask": "rest_of", "with": {"device": device}, "rest": True})
+            wanted = {"device": device, "is_calibrated": is_calibrated}
+            self.waiting.append({"ask": "rest_of", "with": wanted, "rest": True})
 
     def _finished(self, worker: Worker, job: Message, message: Message) -> None:
         """Pass an answer on, unless it is a fault that was seen once."""

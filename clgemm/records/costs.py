@@ -17,7 +17,7 @@ from clgemm.core.cache import cache_folder, forgettable, rewrite, warn_once, war
 from clgemm.core.costs import Costs, CpuCosts
 from clgemm.records.tuned import today
 
-__all__ = ["MeasuredCosts", "file", "keep", "measured_costs"]
+__all__ = ["MeasuredCosts", "file", "forget", "keep", "measured_costs"]
 
 FIELD, FORMAT = "devices", 1
 KINDS: tuple[type[Costs | CpuCosts], ...] = (Costs, CpuCosts)
@@ -52,6 +52,11 @@ def keep(device: str, runtime: str, costs: Costs | CpuCosts, plans: int) -> None
     _entries.cache_clear()
 
 
+def forget() -> None:
+    """Read the file anew at the next look: another process may have measured."""
+    _entries.cache_clear()
+
+
 def file() -> Path:
     """Return the path of the file; it need not exist."""
     return cache_folder() / "tuning" / "costs.json"
@@ -80,7 +85,7 @@ def _entries_in(text: str) -> dict[str, Any] | None:
     try:
         whole = json.loads(text)
         return dict(whole[FIELD]) if whole["format"] == FORMAT else None
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

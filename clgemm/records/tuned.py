@@ -191,7 +191,7 @@ def findings_from(text: str) -> Findings:
     """Return the records in a file's text. Malformed ones become problems, never exceptions."""
     try:
         whole = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return Findings((), (f"it is not JSON: {error}",), True)
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         return Findings((), (f"it is not in format {FORMAT}",), True)

@@ -72,6 +72,7 @@ class Counts:
         self._timed: dict[tuple[str, str], tuple[int, float]] = {}
         self._untimed: dict[tuple[str, str], Counter] = {}
         self._moved = [0, 0, 0, 0]
+        self._dropped: dict[tuple[str, str], int] = {}  # calls of signatures that were forgotten
 
     def counter(self, function: str, reason: str) -> Counter:
         """Return the counter of calls that are not timed."""
@@ -92,6 +93,15 @@ class Counts:
             self._timed[function, reason] = before + calls, total + seconds
         if size_bytes:
             self.add_moved(size_bytes)
+
+    def add_untimed(self, function: str, reason: str, calls: int, seconds: float) -> None:
+        """Count calls of a signature that is forgotten, each as long as was measured, or 0.0."""
+        if seconds:
+            self.add(function, reason, calls * seconds, calls)
+        else:
+            with self._lock:
+                before = self._dropped.get((function, reason), 0)
+                self._dropped[function, reason] = before + calls
 
     def timed(self, function: str, reason: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function whose calls are counted and timed."""
@@ -125,6 +135,7 @@ class Counts:
         """Set all counts and times to zero."""
         with self._lock:
             self._timed.clear()
+            self._dropped.clear()
             self._moved = [0, 0, 0, 0]
             for counter in self._untimed.values():
                 counter.reset()
@@ -145,7 +156,8 @@ class Counts:
         with self._lock:
             timed = dict(self._timed)
             untimed = {key: counter.value() for key, counter in self._untimed.items()}
-        for function, reason, calls, seconds in more:
+            dropped = [(*key, calls, 0.0) for key, calls in self._dropped.items()]
+        for function, reason, calls, seconds in (*dropped, *more):
             key = function, reason
             if seconds:
                 before, total = timed.get(key, (0, 0.0))

@@ -274,6 +274,10 @@ class Entry:
             if us > self.host.us and not self.trial:  # slower than expected
                 self.remaining = 0
 
+    def untimed_row(self) -> tuple[str, str, int, float]:
+        """Return the function, reason, number and seconds of each of the untimed products."""
+        return self.function, self.reason or HOST_FASTER, self.untimed, self.host.us * 1e-6
+
     def reject(self) -> None:
         """Record that the device does not compute such products."""
         self.on_device, self.reason = False, DTYPE
@@ -387,6 +391,10 @@ def describe(request: Request) -> Entry:
         operands = lying[0], lying[1], shape
         entry = Entry(name, request.sizes, kind, operands, dtypes, request.size_bytes)
         preparation.state.recall(entry)
+    if len(entries) >= MOST_ENTRIES:
+        for kept in list(entries.values()):
+            if kept.untimed:
+                counts.add_untimed(*kept.untimed_row())
     note(entries, key, entry, MOST_ENTRIES)
     return entry
 
@@ -449,11 +457,7 @@ def is_negligible(sizes: Sizes, kind: str) -> bool:
 
 def rows() -> tuple[Row, ...]:
     """Return all counts, with those of the products that NumPy computed without a look."""
-    untimed = [
-        (entry.function, entry.reason or HOST_FASTER, number, entry.host.us * 1e-6)
-        for entry in list(entries.values())
-        if (number := entry.untimed)
-    ]
+    untimed = [entry.untimed_row() for entry in list(entries.values()) if entry.untimed]
     return tuple(counts.rows(untimed))
 
 

@@ -54,6 +54,7 @@ LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds p
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
 NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
+LONGEST_TIME = 1e12  # a stored number above is none: microseconds, or calls
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # after which is tried again what has failed
 OPENED = "a device was opened"  # the key of what is stored then
 
@@ -113,6 +114,7 @@ class State:
         # Of the last run of this program: what it stored, what its products took and how many there
         # were, and what the device would have saved.
         self._before: dict[str, Any] = {}
+        self._program = ""
         self._products: dict[str, tuple[float, int, float]] = {}
         self._expected_s = 0.0
         self._wanted: dict[int, Entry] = {}
@@ -332,12 +334,16 @@ class State:
             return
         self._has_read = True
         clock.load(recall(_machine_key()))
+        self._program = _program_key()  # at exit, Python has forgotten the script
         atexit.register(self._write)
-        before = recall(_program_key())
+        before = recall(self._program)
         if not isinstance(before, dict):
             return
         self._before = before
-        for key, found in before.get("products", {}).items():
+        products = before.get("products")
+        for key, found in products.items() if isinstance(products, dict) else ():
+            if not _are_times(found):
+                continue
             host, calls, device = found
             device = device or _measured_us(_product_key(key))
             self._products[key] = host, calls, device
@@ -354,7 +360,7 @@ class State:
             products = {
                 _signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
             }
-            remember(_program_key(), {"opening": self.opening_s(), "products": products})
+            remember(self._program, {"opening": self.opening_s(), "products": products})
             remember(_machine_key(), clock.as_dict())
 
 
@@ -415,13 +421,22 @@ def _measured_us(key: str) -> float:
     return 1e6 * found if isinstance(found, float) else 0.0
 
 
+def _are_times(found: Any) -> bool:
+    """Return whether these are what `State` stores of a product: a user may edit the file."""
+    return (
+        isinstance(found, list)
+        and len(found) == 3
+        and all(type(each) in (int, float) and 0 <= each < LONGEST_TIME for each in found)
+    )
+
+
 def _program_key() -> str:
-    """Return the key of what is stored of this program: a script with its arguments."""
+    """Return the key of what is stored of this program: a script, or code, with its arguments."""
     import hashlib
 
-    main = sys.modules.get("__main__")
-    file = os.path.abspath(getattr(main, "__file__", "") or "")  # noqa: PTH100 - quicker
-    digest = hashlib.sha256("\0".join([file, *sys.argv[1:]]).encode("utf-8", "replace"))
+    file = getattr(sys.modules.get("__main__"), "__file__", None)
+    what = [os.path.abspath(file), *sys.argv[1:]] if file else sys.orig_argv[1:]  # noqa: PTH100
+    digest = hashlib.sha256("\0".join(what).encode("utf-8", "replace"))
     return f"program {digest.hexdigest()[:16]}: {_machine_key()}"
 
 

@@ -28,7 +28,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.records.costs import keep, measured_costs
+from clgemm.records.costs import forget, keep, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -86,7 +86,8 @@ CPU_SHAPES = (
 PLANS_OF_A_PRODUCT = 6
 LEAST_PLANS = 24  # with fewer, nothing is fitted
 # Of a calibration beside other work: the time with all builds, and what a plan may take at most.
-CALIBRATION_S, LONGEST_US = 35.0, 2e4
+CALIBRATION_S, LONGEST_US = 25.0, 2e4
+FIRST_WORK = 2**24  # multiply-adds of a product that is measured before any rate is known
 LOOK_S, OWN_SHARE = 0.01, 0.8  # a process that gets less of a core measures nothing
 BURST_S = 0.004  # of one call after the other
 MOST_CALLS = 400  # of a burst
@@ -229,6 +230,7 @@ def is_unknown(device: Device) -> bool:
     traits = device.traits
     if traits.has_vectors or not traits.has_cost_model or traits.capability == (9, 0):
         return False
+    forget()
     return measured_costs(device.name, device.runtime) is None
 
 
@@ -238,9 +240,15 @@ def calibrate(device: Device) -> int:
     A GPU that is too slow for it keeps those that it has. On a machine that is too busy, nothing is
     kept: the next process tries again.
     """
-    timed = timed_plans(device, CALIBRATION_S, LONGEST_US, wants_core=True)
+    looks: list[bool] = []
+
+    def has_core() -> bool:
+        looks.append(_has_core())
+        return looks[-1]
+
+    timed = timed_plans(device, CALIBRATION_S, LONGEST_US, has_core)
     found = fitted(timed, device.limits)
-    if timed and (found is not None or _has_core()):
+    if timed and (found is not None or all(looks)):
         keep(device.name, device.runtime, found or device.limits.costs, len(timed))
         forget_plans()
     return len(timed)
@@ -255,7 +263,10 @@ def _has_core() -> bool:
 
 
 def timed_plans(
-    device: Device, seconds: float, longest_us: float = math.inf, wants_core: bool = False
+    device: Device,
+    seconds: float,
+    longest_us: float = math.inf,
+    may_measure: Callable[[], bool] = lambda: True,
 ) -> list[TimedPlan]:
     """Measure plans of `SHAPES`, or `CPU_SHAPES`, until the time is up.
 
@@ -263,8 +274,8 @@ def timed_plans(
     ----------
     longest_us : float, optional
         Products that are likely to take longer are left out.
-    wants_core : bool, optional
-        Whether products are left out while other processes use the cores.
+    may_measure : callable, optional
+        Asked before each product, which is left out otherwise.
     """
     end = time.monotonic() + seconds
     found: list[TimedPlan] = []
@@ -272,7 +283,8 @@ def timed_plans(
     for shape in CPU_SHAPES if device.traits.has_vectors else SHAPES:
         if time.monotonic() > end:
             break
-        if (found and shape.work > rate * longest_us) or (wants_core and not _has_core()):
+        is_long = shape.work > FIRST_WORK and shape.work > (rate and rate * longest_us)
+        if (is_long and longest_us < math.inf) or not may_measure():
             continue
         try:
             matrices = _matrices(device, shape)

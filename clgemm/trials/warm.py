@@ -65,11 +65,12 @@ def warmup(
     total, is_calibrated = 0, False
     while True:
         try:
-            jobs = trial.ask("rest_of", device=identity(chosen), with_dtypes=True)["jobs"]
+            wanted = {"with_dtypes": True, "is_calibrated": is_calibrated}
+            jobs = trial.ask("rest_of", device=identity(chosen), **wanted)["jobs"]
         except trial.UncheckedError as error:
             raise RuntimeError(f"{chosen.label} cannot be prepared: {error}") from None
         waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}
-        is_calibrated = not is_calibrated and "calibrate" in waiting.values()
+        is_calibrated = "calibrate" in waiting.values()
         total, last = total + len(waiting), time.perf_counter()
         while waiting:
             done = total - len(waiting)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyopencl as cl
 
-from clgemm.core.cache import locked, make_room_for_verdicts, recall, remember
+from clgemm.core.cache import forget_plans, locked, make_room_for_verdicts, recall, remember
 from clgemm.core.child import error_text, telling_line
 from clgemm.core.plan import Plan
 from clgemm.core.problem import Layout, Problem, Shape
@@ -285,21 +285,30 @@ class Server:
     def do_calibrate(self, device: Sequence[str]) -> Answer:
         """Measure the constants of expected times, unless another process has."""
         found = find(list(device))
+        self._announce((_calibration(found),))  # it may crash or hang
         if is_unknown(found) and not calibrate(found):
             return {"outcome": "unchecked", "reason": "the machine is too busy to measure it"}
+        self._announce(())
         return {}
 
-    def do_rest_of(self, device: Sequence[str], with_dtypes: bool = False) -> Answer:
+    def do_rest_of(
+        self, device: Sequence[str], with_dtypes: bool = False, is_calibrated: bool = False
+    ) -> Answer:
         """List all that is worth doing for a device, besides what a program asks for.
 
         Parameters
         ----------
         with_dtypes : bool, optional
             Whether other dtypes than float32 are part of it.
+        is_calibrated : bool, optional
+            Whether a calibration was tried just now, whatever came of it.
         """
         make_room_for_verdicts()
         found = find(list(device))
-        return {"jobs": missing(found) + (missing_dtypes(found) if with_dtypes else [])}
+        if is_calibrated:
+            forget_plans()
+        jobs = missing(found, is_calibrated)
+        return {"jobs": jobs + (missing_dtypes(found) if with_dtypes else [])}
 
     def do_condemn(self, key: Sequence[str], reason: str, details: str) -> Answer:
         """Store that a trial has failed twice."""
@@ -356,19 +365,27 @@ class Server:
         return np.array_equal(whole, expected)
 
 
-def missing(device: Device) -> list[tuple[str, dict[str, Any]]]:
-    """Return the jobs that are worth doing for a device, besides what a program asks for."""
+def _calibration(device: Device) -> str:
+    """Return the key of the verdict on a calibration that crashed or hung."""
+    return f"{where(device)}: calibration"
+
+
+def missing(device: Device, is_calibrated: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    """Return the jobs that are worth doing for a device, besides what a program asks for.
+
+    Those after its calibration depend on that.
+    """
     jobs: list[tuple[str, dict[str, Any]]] = []
     named = {"device": identity(device)}
     if verdicts.known(verdicts.about_device(where(device))) is None:
         jobs.append(("check", named))
+    if not is_calibrated and is_unknown(device) and verdicts.known(_calibration(device)) is None:
+        return [*jobs, ("calibrate", named)]
     for family in planner.families(device):
         precision = "float32" if family.instructions else "strict"
         plans = _edges(device, family, precision)
         if any(verdicts.known(plan.about(where(device))) is None for plan in plans):
             jobs.append(("family", named | {"family": family.name, "precision": precision}))
-    if is_unknown(device):  # plans depend on it
-        return [*jobs, ("calibrate", named)]
     for shape in USUAL:
         if device.limits.has_vectors and shape.work > MOST_WORK_ON_CPU:
             continue

@@ -516,3 +516,18 @@ def test_device_arrays_stay_on_the_device(device):
             x @ B
     assert isinstance(result, cl.array.Array)
     np.testing.assert_array_equal(result.get(), EXACT @ B.T)
+
+
+def test_an_out_is_taken_as_numpy_takes_it(device, monkeypatch):
+    """By position, too; what NumPy refuses is refused on either side."""
+    a, c = integers(64, 64), np.zeros((64, 64), np.float32)
+    exact = a.astype(float) @ a.astype(float)
+    unaligned = np.zeros(4 * 64 * 64 + 1, np.uint8)[1:].view(np.float32).reshape(64, 64)
+    with offloading(calls=2):
+        np.testing.assert_array_equal(a.dot(a, c), exact)
+        a.dot(a, out=c)
+        with pytest.raises(TypeError):
+            np.matmul(a, a, (c,))
+        for call in (lambda: np.dot(a, a, unaligned), lambda: a.dot(a, unaligned)):
+            with pytest.raises(ValueError, match="output array is not acceptable"):
+                call()

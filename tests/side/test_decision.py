@@ -217,6 +217,7 @@ def test_kernels_that_are_missing_make_the_product_numpys(open_state, monkeypatc
 @pytest.fixture
 def fresh(monkeypatch):
     """No entry, no setting, and a state that does nothing."""
+    monkeypatch.setattr(preparation, "state", State())
     monkeypatch.delenv("CLGEMM_THRESHOLD")
     forget_products()
     monkeypatch.setattr(State, "advance", lambda *_: None)
@@ -347,3 +348,16 @@ def test_the_quick_test_obeys_the_environment(variable, value, expected, fresh, 
     assert test(small, small) is expected
     monkeypatch.delenv(variable)
     assert test(small, small)
+
+
+def test_no_count_is_lost_when_signatures_are_forgotten(fresh, monkeypatch):
+    """Neither of small products nor of those that are not timed."""
+    monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
+    monkeypatch.setattr(decision, "counts", Counts())
+    monkeypatch.setattr(decision, "MOST_ENTRIES", 4)
+    for n in range(20):
+        a, small = np.ones((300 + n, 300), "f"), np.ones((n + 9, 8, 8), "f")
+        for _ in range(5):
+            clgemm.matmul(a, a.T.copy())
+            clgemm.matmul(small, small)
+    assert sum(row.calls for row in decision.rows()) == 200

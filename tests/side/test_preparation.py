@@ -206,11 +206,17 @@ def test_the_next_run_of_a_program_opens_at_once(supervisor, elapsed, opened):
     assert len(opened) == 1
 
 
-@pytest.mark.parametrize("damage", [None, 7, [], {"products": {}, "opening": "x"}])
+DAMAGES = [None, 7, [], {"products": {}, "opening": "x"}, {"products": [1]}]
+DAMAGES += [{"products": {"k": x}} for x in ([None, 1, 0.0], ["a", 1, "b"], [1.0], [-1, 1, 1e99])]
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "brackets"])
 def test_what_is_stored_may_be_damaged(damage, supervisor, elapsed, opened):
     """Then nothing is known of the last run."""
-    cache.remember(preparation._program_key(), damage)
-    cache.remember(preparation._machine_key(), damage)
+    for key in (preparation._program_key(), preparation._machine_key()):
+        cache.remember(key, damage)
+        if damage == "brackets":
+            cache._verdict_file(key).write_text("[" * 100_000)
     run(an_entry(), 100, 1e4)
     assert len(supervisor.jobs) == 1
     assert preparation.state.opening_s() == preparation.OPENING_S
