@@ -115,3 +115,13 @@ def test_plans_are_prepared_after_a_calibration_whatever_came_of_it(
     assert asked == [False, True]
     assert found["parts"] == 2
     assert found["problems"] == ([] if outcome == "right" else ["what launches cost: too busy"])
+
+
+def test_a_folder_that_keeps_nothing_is_a_problem(answering, device, tmp_path, monkeypatch):
+    """Another process would find nothing."""
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("CLGEMM_CACHE_DIR", str(file))
+    (problem,) = clgemm.warmup(device)["problems"]
+    assert problem.startswith("nothing is kept for later processes: ")
+    assert str(file) in problem

@@ -50,7 +50,7 @@ def warmup(
     ValueError
         If `device` names none.
     """
-    from clgemm.core.cache import forget_plans
+    from clgemm.core.cache import folder_problem, forget_plans
     from clgemm.hardware import trial
     from clgemm.hardware.choice import checked, find_device, get_device
     from clgemm.hardware.device import identity
@@ -61,7 +61,8 @@ def warmup(
     if verdict.reason:
         raise RuntimeError(f"{chosen.label} cannot be used: {verdict.reason}")
     seconds = {"check": time.perf_counter() - begun}
-    problems: list[str] = []
+    problem = folder_problem()
+    problems = [f"nothing is kept for later processes: {problem}"] if problem else []
     total, is_calibrated = 0, False
     while True:
         try:
