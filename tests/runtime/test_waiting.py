@@ -153,6 +153,9 @@ def test_no_lock_hides_the_exception_of_a_handler(device, monkeypatch):
     Without a thread that waits, the memory that the commands write to stays.
     """
 
+    if not device.shares_host_memory:
+        pytest.skip("no kernel writes to the user's memory")
+
     def start(_):
         try:
             raise Stop
@@ -165,7 +168,7 @@ def test_no_lock_hides_the_exception_of_a_handler(device, monkeypatch):
     a = whole(90, 90)
     with pytest.raises(Stop):
         clgemm.sgemm(1.0, a, a)
-    assert waiting._kept or not device.shares_host_memory
+    assert waiting._kept
     device.queue.finish()
 
 
