@@ -152,7 +152,6 @@ def test_no_lock_hides_the_exception_of_a_handler(device, monkeypatch):
 
     Without a thread that waits, the memory that the commands write to stays.
     """
-
     if not device.shares_host_memory:
         pytest.skip("no kernel writes to the user's memory")
 
