@@ -66,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "one_device: of processes, which are the same on each device: the first has it"
     )
+    config.addinivalue_line("markers", "every_device: has them all, in a file of `one_device`")
     if not devices():
         raise pytest.UsageError(str(no_device()))
     if config.option.clgemm_device is None:
@@ -79,9 +80,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     first: dict[str, object] = {}  # the device of each test
     for item in items:
         device = getattr(getattr(item, "callspec", None), "params", {}).get("opencl_device")
-        is_one = device is None or item.get_closest_marker("one_device") is None
+        marks = {mark.name for mark in item.iter_markers()}
+        is_one = device is not None and "one_device" in marks and "every_device" not in marks
         name = item.nodeid.partition("[")[0]
-        (kept if is_one or first.setdefault(name, device) == device else left_out).append(item)
+        is_kept = not is_one or first.setdefault(name, device) == device
+        (kept if is_kept else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept

@@ -38,9 +38,7 @@ def plans():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planner, "instructions_of", lambda _: "wgmma")
         patch.setattr(planner, "tuned", lambda *_: None)
-        return [
-            plan for shape in calibration.SHAPES for plan, _ in calibration._plans(Gpu(), shape)
-        ]
+        return plans_of(Gpu(), calibration.SHAPES)
 
 
 def timed(plans, costs, noise=0.0):

@@ -179,12 +179,13 @@ class Hooks:
         is_numpys, other = self._numpys_test("ndarray.dot"), self._timed("ndarray.dot", original)
 
         def dot(*operands: Any, **keywords: Any) -> Any:
-            is_known = len(operands) == 2 and not keywords.keys() - {"out"}
-            is_known = is_known or (len(operands) == 3 and not keywords)
-            call = (*operands, keywords.get("out"))[:3]
-            if not is_known or is_numpys(*call):
+            if len(operands) == 3 and not keywords:
+                keywords = {"out": operands[-1]}
+                operands = operands[:-1]
+            out = keywords.get("out")
+            if len(operands) != 2 or keywords.keys() - {"out"} or is_numpys(*operands, out):
                 return other(*operands, **keywords)
-            host = functools.partial(original, *operands, **keywords)
+            host, call = functools.partial(original, *operands, **keywords), (*operands, out)
             request = functools.partial(of_dot, "ndarray.dot", *call)
             return self._dot(request, ("ndarray.dot", *call), host)
 

@@ -49,7 +49,7 @@ def keep(device: str, runtime: str, costs: Costs | CpuCosts, plans: int) -> None
         rewrite(file(), changed)
     except OSError as error:
         warn_unkept(file(), error, "the measured constants are not kept")
-    _entries.cache_clear()
+    forget()
 
 
 def forget() -> None:

@@ -435,7 +435,9 @@ def _program_key() -> str:
     import hashlib
 
     file = getattr(sys.modules.get("__main__"), "__file__", None)
-    what = [os.path.abspath(file), *sys.argv[1:]] if file else sys.orig_argv[1:]  # noqa: PTH100
+    what = sys.orig_argv[1:]
+    if file:
+        what = [os.path.abspath(file), *sys.argv[1:]]  # noqa: PTH100 - quicker
     digest = hashlib.sha256("\0".join(what).encode("utf-8", "replace"))
     return f"program {digest.hexdigest()[:16]}: {_machine_key()}"
 

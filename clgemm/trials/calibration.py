@@ -27,6 +27,7 @@ from clgemm.core.plan import Plan, expected_us
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
+from clgemm.kernels.tensor_core.family import has_wgmma
 from clgemm.planning import planner
 from clgemm.records.costs import forget, keep, measured_costs
 from clgemm.runtime.operands import Matrix
@@ -228,7 +229,7 @@ def is_unknown(device: Device) -> bool:
     The known ones have wgmma units.
     """
     traits = device.traits
-    if traits.has_vectors or not traits.has_cost_model or traits.capability == (9, 0):
+    if traits.has_vectors or not traits.has_cost_model or has_wgmma(traits):
         return False
     forget()
     return measured_costs(device.name, device.runtime) is None
@@ -279,12 +280,11 @@ def timed_plans(
     """
     end = time.monotonic() + seconds
     found: list[TimedPlan] = []
-    rate = 0.0  # the highest so far, in multiply-adds per microsecond
+    most = FIRST_WORK if longest_us < math.inf else math.inf  # multiply-adds of a product
     for shape in CPU_SHAPES if device.traits.has_vectors else SHAPES:
         if time.monotonic() > end:
             break
-        is_long = shape.work > FIRST_WORK and shape.work > (rate and rate * longest_us)
-        if (is_long and longest_us < math.inf) or not may_measure():
+        if shape.work > most or not may_measure():
             continue
         try:
             matrices = _matrices(device, shape)
@@ -295,7 +295,7 @@ def timed_plans(
                 break
             with suppress(cl.Error):  # it needs more memory than there is
                 found.append(TimedPlan(plan, plan_us(device, plan, matrices, is_turned)))
-                rate = max(rate, shape.work / found[-1].taken_us)
+                most = max(most, longest_us * shape.work / found[-1].taken_us)
     return found
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["NAMES", "add_arguments", "main", "warmup"]
@@ -63,30 +63,16 @@ def warmup(
     seconds = {"check": time.perf_counter() - begun}
     problem = folder_problem()
     problems = [f"nothing is kept for later processes: {problem}"] if problem else []
-    total, is_calibrated = 0, False
-    while True:
+    total = 0
+    for is_calibrated in (False, True):
         try:
             wanted = {"with_dtypes": True, "is_calibrated": is_calibrated}
             jobs = trial.ask("rest_of", device=identity(chosen), **wanted)["jobs"]
         except trial.UncheckedError as error:
             raise RuntimeError(f"{chosen.label} cannot be prepared: {error}") from None
-        waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}
-        is_calibrated = "calibrate" in waiting.values()
-        total, last = total + len(waiting), time.perf_counter()
-        while waiting:
-            done = total - len(waiting)
-            if progress is not None:
-                progress(done, total, NAMES[next(iter(waiting.values()))])
-            number = next(iter(waiting))
-            assert number is not None
-            answer = trial.wait(number)
-            name = waiting.pop(number)
-            now = time.perf_counter()
-            seconds[name] = seconds.get(name, 0.0) + now - last
-            last = now
-            if answer["outcome"] != "right":
-                problems.append(f"{NAMES[name]}: {answer['reason']}")
-        if not is_calibrated:
+        total += len(jobs)
+        problems += _done(jobs, total, seconds, progress)
+        if "calibrate" not in dict(jobs):
             break
         forget_plans()  # now that this is known, other plans may be the fastest
     if progress is not None:
@@ -97,6 +83,32 @@ def warmup(
         "seconds": {"all": time.perf_counter() - begun} | seconds,
         "problems": problems,
     }
+
+
+def _done(
+    jobs: Sequence[tuple[str, dict[str, Any]]],
+    total: int,
+    seconds: dict[str, float],
+    progress: Callable[[int, int, str], object] | None,
+) -> list[str]:
+    """Have jobs done, the last of `total`; add their time to `seconds`, and return what failed."""
+    from clgemm.hardware import trial
+
+    waiting = {trial.request(name, is_urgent=True, **keywords): name for name, keywords in jobs}
+    problems, last = [], time.perf_counter()
+    while waiting:
+        if progress is not None:
+            progress(total - len(waiting), total, NAMES[next(iter(waiting.values()))])
+        number = next(iter(waiting))
+        assert number is not None
+        answer = trial.wait(number)
+        name = waiting.pop(number)
+        now = time.perf_counter()
+        seconds[name] = seconds.get(name, 0.0) + now - last
+        last = now
+        if answer["outcome"] != "right":
+            problems.append(f"{NAMES[name]}: {answer['reason']}")
+    return problems
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -165,6 +165,7 @@ def version_of(device):
     return device.platform.partition(", ")[2].partition("  ")[0].strip()
 
 
+@pytest.mark.every_device  # CI has two PoCLs for it
 def test_a_device_that_fails_is_refused_by_name(plant, monkeypatch):
     """Once a check has failed, the error names device, reason and remedy, and has the log."""
     device = plant("refuses")
