@@ -87,6 +87,11 @@ class Traits:
         return self.kind != "CPU" or self.has_vectors
 
     @property
+    def has_wgmma(self) -> bool:
+        """Whether there may be wgmma instructions: compute capability 9.0 alone has them."""
+        return self.is_nvidia and self.kind == "GPU" and self.capability == (9, 0)
+
+    @property
     def has_many_cores(self) -> bool:
         """Whether there are so many cores that waiting for one another is expensive."""
         return self.limits.compute_units >= MANY_CORES

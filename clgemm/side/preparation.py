@@ -210,8 +210,8 @@ class State:
             self._missing.clear()
 
     def _request(self, entry: Entry) -> None:
-        """Have a child process compute a product."""
-        if not may_prepare():
+        """Have a child process compute a product, unless one does."""
+        if not may_prepare() or entry in self._requests.values():
             return
         from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial

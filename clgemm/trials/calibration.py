@@ -27,7 +27,6 @@ from clgemm.core.plan import Plan, expected_us
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
-from clgemm.kernels.tensor_core.family import has_wgmma
 from clgemm.planning import planner
 from clgemm.records.costs import forget, keep, measured_costs
 from clgemm.runtime.operands import Matrix
@@ -229,7 +228,7 @@ def is_unknown(device: Device) -> bool:
     The known ones have wgmma units.
     """
     traits = device.traits
-    if traits.has_vectors or not traits.has_cost_model or has_wgmma(traits):
+    if traits.has_vectors or not traits.has_cost_model or traits.has_wgmma:
         return False
     forget()
     return measured_costs(device.name, device.runtime) is None

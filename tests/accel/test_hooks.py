@@ -405,9 +405,16 @@ def test_a_product_goes_to_the_side_that_takes_less_time(name, ready):
         assert report().offloaded == 1
 
 
-def test_a_product_does_not_wait_for_kernels(ready, monkeypatch):
-    """NumPy makes a product for which kernels are missing, and a child process is asked for it."""
+@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+def test_a_product_does_not_wait_for_kernels(ready, monkeypatch, is_long):
+    """NumPy makes a product for which kernels are missing, and a child process is asked for it.
+
+    It is asked once, also where the first product has taken so long that it was to be asked for.
+    """
     monkeypatch.setattr(verdicts, "are_built", lambda _: False)
+    if is_long:
+        for name, value in (("START_US", 0.0), ("ENOUGH_US", 0.0), ("WORK_SHARE", 1e9)):
+            monkeypatch.setattr(preparation, name, value)
     a, b = integers(131, 149), integers(149, 131)
     expected = a.astype(float) @ b
     with enabled():

@@ -41,7 +41,6 @@ __all__ = [
     "WIDE_TILES",
     "adds_coarsely",
     "allows_splitting",
-    "has_wgmma",
     "inexact",
     "wgmma_configs",
 ]
@@ -156,7 +155,7 @@ class Wgmma(Tensor[WgmmaConfig]):
 
     def runs_on(self, traits: Traits) -> bool:
         """Run on compute capability 9.0."""
-        return has_wgmma(traits)
+        return traits.has_wgmma
 
     def variant_for(self, problem: Problem, config: WgmmaConfig) -> TensorVariant:
         """Return one with low parts in int8 where that is allowed and faster."""
@@ -209,11 +208,6 @@ class Mma(Tensor[MmaConfig]):
 
 WGMMA = Wgmma()
 MMA = Mma()
-
-
-def has_wgmma(traits: Traits) -> bool:
-    """Return whether a device may have wgmma: compute capability 9.0 alone."""
-    return traits.is_nvidia and traits.kind == "GPU" and traits.capability == (9, 0)
 
 
 def allows_splitting(problem: Problem) -> bool:

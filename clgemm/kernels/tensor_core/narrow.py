@@ -30,7 +30,7 @@ from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.family import Choice, Fallback, Family, Multiply, tile_edges
 from clgemm.kernels.common.panels import Scratch, own_levels, packed_strides
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
-from clgemm.kernels.tensor_core.family import TRIAL, allows_splitting, has_wgmma, inexact
+from clgemm.kernels.tensor_core.family import TRIAL, allows_splitting, inexact
 from clgemm.kernels.tensor_core.plan import least_exponent
 
 __all__ = [
@@ -250,7 +250,7 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
 
     def runs_on(self, traits: Traits) -> bool:
         """Run on compute capability 9.0."""
-        return has_wgmma(traits)
+        return traits.has_wgmma
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return the defaults for few rows or columns, unless the precision is strict."""
