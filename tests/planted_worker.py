@@ -1,6 +1,7 @@
 """A worker of trials, with the fault that PLANTED_FAULT names.
 
-The records of the file that PLANTED_RECORDS names take the place of those that are shipped.
+The records of the file that PLANTED_RECORDS names take the place of those that are shipped. Its
+devices are what PLANTED_REPORTS says, if it is set: what a simulated device reports, as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import planted_trial
 import pyopencl as cl
+from simulated import replacements
 
 from clgemm.records import tuned
 from clgemm.records.tuned import findings_from
@@ -179,6 +181,9 @@ def main(requests, answers, settings):
     if file := os.environ.get("PLANTED_RECORDS"):
         found = findings_from(Path(file).read_text())
         tuned.shipped = lambda: found
+    if text := os.environ.get("PLANTED_REPORTS"):
+        for kind, attribute, value in replacements(json.loads(text)):
+            setattr(kind, attribute, value)
     if fault == "import":
         raise ImportError("No module named 'planted'")
     if fault == "addresses":

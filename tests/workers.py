@@ -31,7 +31,9 @@ def plant(monkeypatch: pytest.MonkeyPatch, fault: str, **variables: str) -> None
     for name, value in {"PLANTED_FAULT": fault, **variables}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(trial, "MODULE", "planted_worker")
-    own = dict.fromkeys(("planted_worker", "planted_trial"), str(Path(__file__).parent))
+    own = dict.fromkeys(
+        ("planted_worker", "planted_trial", "simulated"), str(Path(__file__).parent)
+    )
     packages = trial._packages() | own
     monkeypatch.setattr(trial, "_packages", lambda: packages)
     begin_anew()

@@ -36,6 +36,8 @@ class Limits:
     # The part of a large operand that kernels can keep in the last cache from call to call
     # (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
     persisting_cache_bytes: int = 0
+    # Whether local memory is ordinary memory, where a tile that is copied there is read no faster.
+    emulates_local_memory: bool = False
     # Of 32 bits, those that a work-item can use while enough work-items share a compute unit.
     registers: int = 256
     # What launches cost where hardware spreads work-items over lanes, and where they have vectors.

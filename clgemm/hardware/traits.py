@@ -72,6 +72,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)
         else 0,
+        emulates_local_memory=kind != "CPU" and d.local_mem_type == cl.device_local_mem_type.GLOBAL,
         registers=_registers(d, platform) if kind != "CPU" else Limits.registers,
         cpu_costs=_known_cpu_costs(d, platform),
     )

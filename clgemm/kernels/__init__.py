@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from clgemm.kernels.blocked.family import BLOCKED
+from clgemm.kernels.cached.family import CACHED
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.direct.family import DIRECT
 from clgemm.kernels.outer_product.family import OUTER_PRODUCT
@@ -30,6 +31,7 @@ FAMILIES: tuple[Family[Any, Any], ...] = (
     SKINNY_CPU,
     OUTER_PRODUCT,
     TILED,
+    CACHED,
     BLOCKED,
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pyopencl as cl
 import pytest
 
 from clgemm.core.costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES
@@ -109,5 +110,10 @@ def test_registers_follow_from_the_maker_of_a_gpu(platform, vendor, capability, 
         compute_capability_major_nv=capability[0],
         compute_capability_minor_nv=capability[1],
         opencl_c_features=[],
+        local_mem_type=cl.device_local_mem_type.LOCAL,
     )
-    assert limits_of(cl_device, "GPU", platform).registers == registers
+    limits = limits_of(cl_device, "GPU", platform)
+    assert limits.registers == registers
+    assert not limits.emulates_local_memory
+    cl_device.local_mem_type = cl.device_local_mem_type.GLOBAL
+    assert limits_of(cl_device, "GPU", platform).emulates_local_memory

@@ -15,6 +15,7 @@ from clgemm.core.plan import Element, OutlierCounter
 from clgemm.core.problem import Layout
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.cached.family import cached_configs
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.outer_product.family import outer_config
 from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
@@ -75,6 +76,9 @@ def plans():
         yield make_tensor_plan(*product(2, 256, 4096), MMA, skinny, limits)
     small = fallback_by(DIRECT, None, UNFUSED)
     yield make_tensor_plan(*product(20, 30, 300), MMA, small, UNFUSED)
+    cached = cached_configs()[1]
+    packs = tuple(pack_config(UNFUSED, tile) for tile in (cached.tile_m, cached.tile_n))
+    yield make_plan(*product(100, 130, 700), cached, packs, UNFUSED)
     outer = fallback_by(outer_config(UNFUSED), None, UNFUSED)
     yield make_plan(*product(100, 130, 3), outer_config(UNFUSED), None, UNFUSED)
     yield make_tensor_plan(*product(20, 30, 6), MMA, outer, UNFUSED)

@@ -23,6 +23,7 @@ from clgemm.kernels.blocked import family as blocked_family
 from clgemm.kernels.blocked import plan as blocked_plan
 from clgemm.kernels.blocked.config import BlockedConfig, BlockedEstimate
 from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.cached.family import CachedConfig, cached_configs
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DirectConfig
@@ -107,6 +108,11 @@ REGISTER = [
     replace(ODD_REGISTERS, in_place=True),
     *(replace(register_config(w, False, False), in_place=w > 4) for w in (2, 4, 8, 16)),
 ]
+CACHED = [
+    CachedConfig(12, 20, 3, 10, 1, 2, unroll=4, swizzle=3, fma=True),
+    CachedConfig(16, 16, 4, 4, 1, 1, unroll=1, swizzle=1, fma=False),
+    *cached_configs(),
+]
 DIRECT = [
     DirectConfig(items_m=1, items_n=1, work_m=1, width=1, fma=False),
     DirectConfig(items_m=4, items_n=2, work_m=3, width=4, fma=True),
@@ -185,7 +191,7 @@ def around(tile):
     return sorted({1, tile - 1, tile, tile + 1, 2 * tile, 2 * tile + 1} - {0})
 
 
-@pytest.mark.parametrize("config", [*LOCAL, *REGISTER, *DIRECT], ids=name)
+@pytest.mark.parametrize("config", [*LOCAL, *CACHED, *REGISTER, *DIRECT], ids=name)
 def test_exact_around_every_tile_edge(config, device, monkeypatch):
     """One less, exactly, and one more than one and two tiles, in every dimension."""
     force(config, device, monkeypatch)
@@ -194,6 +200,8 @@ def test_exact_around_every_tile_edge(config, device, monkeypatch):
         tiles = config.tile_m, config.tile_n, config.tile_k
     elif isinstance(config, BlockedConfig):
         tiles = config.work_m * config.block_m, config.tile_n, config.block_k
+    elif isinstance(config, CachedConfig):
+        tiles = config.tile_m, config.tile_n, config.unroll
     else:
         tiles = config.items_m * config.work_m, config.items_n * config.width, 2
     sizes = [around(tile) for tile in tiles]
@@ -226,7 +234,7 @@ def check_any_strides(data, m, n, k):
 
 @pytest.mark.parametrize(
     "config",
-    [ODD_TILES, lane_configs()[-1], ODD_REGISTERS, *DIRECT[:2]],
+    [ODD_TILES, lane_configs()[-1], CACHED[0], ODD_REGISTERS, *DIRECT[:2]],
     ids=name,
 )
 @settings(max_examples=15)  # each may compile kernels
@@ -364,7 +372,7 @@ def test_slices_added_up_by_several_work_items(config, n, device, monkeypatch):
         np.testing.assert_array_equal(result, 2 * (a @ b) + 3 * c)
 
 
-@pytest.mark.parametrize("config", [ODD_TILES, ODD_REGISTERS], ids=name)
+@pytest.mark.parametrize("config", [ODD_TILES, CACHED[0], ODD_REGISTERS], ids=name)
 @pytest.mark.parametrize("stack", [(), (5,), (2, 3)])
 def test_products_in_blocks(config, stack, device, monkeypatch):
     """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""

@@ -30,13 +30,14 @@ from clgemm.core.plan import (
 )
 from clgemm.core.problem import FLOAT_BYTES, Layout, Level, batch_levels
 from clgemm.core.traits import Limits
-from clgemm.kernels.pack.plan import pack_step
+from clgemm.kernels.pack.plan import PackConfig, pack_step
 from clgemm.kernels.split_k.plan import Target, target
 
 __all__ = [
     "PACKED",
     "SIDES",
     "Blocks",
+    "LanePanels",
     "Panels",
     "Place",
     "Scratch",
@@ -153,6 +154,20 @@ class Panels(ABC, Generic[Pack]):
         """Return the bytes of one matrix's packed block, 0 if it is read in place."""
         padded = round_up(rows, self.tiles[operand]) * self.padded(depth)
         return FLOAT_BYTES * padded * self.packed[operand]
+
+
+@dataclass(frozen=True)
+class LanePanels(Panels[PackConfig]):
+    """A product of panels on devices that spread work-items over lanes."""
+
+    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
+        """Return rows, columns, and columns with their padding."""
+        return {"rows": rows, "columns": depth, "padded_columns": self.padded(depth)}
+
+    def pack_groups(self, operand: int, rows: int, depth: int) -> int:
+        """Return the work-groups that pack one matrix."""
+        pack = self.pack[operand]
+        return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
 
 
 def blocks_of(panels: Panels[Pack]) -> Blocks:

@@ -170,6 +170,10 @@ class Tiled(Family[TiledConfig, PackConfig]):
     for_vectors = False
     shapes, gpu_shapes = PANEL_SAMPLES, GPU_PANEL_SAMPLES
 
+    def runs_on(self, traits: Traits) -> bool:
+        """Run where local memory is faster than other memory."""
+        return super().runs_on(traits) and not traits.limits.emulates_local_memory
+
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Suit every product."""
         return True

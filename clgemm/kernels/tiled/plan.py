@@ -26,7 +26,7 @@ from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import (
     PACKED,
     SIDES,
-    Panels,
+    LanePanels,
     Place,
     Scratch,
     batch_over,
@@ -134,7 +134,7 @@ def _estimated(
 
 
 @dataclass(frozen=True)
-class LocalPanels(Panels[PackConfig]):
+class LocalPanels(LanePanels):
     """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k."""
 
     config: TiledVariant
@@ -153,15 +153,6 @@ class LocalPanels(Panels[PackConfig]):
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block, padded to whole tiles."""
         return round_up(depth, self.config.tile_k)
-
-    def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
-        """Return rows, columns, and columns with their padding."""
-        return {"rows": rows, "columns": depth, "padded_columns": self.padded(depth)}
-
-    def pack_groups(self, operand: int, rows: int, depth: int) -> int:
-        """Return the work-groups that pack one matrix."""
-        pack = self.pack[operand]
-        return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
 
     def multiply(self, place: Place, scratch: Scratch) -> Iterator[Step]:
         """Yield the launch that multiplies, and with split-k the one that adds up."""

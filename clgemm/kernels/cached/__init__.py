@@ -1,0 +1,1 @@
+"""Products of panels that are read through the caches: no local memory."""

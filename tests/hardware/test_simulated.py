@@ -1,0 +1,131 @@
+"""Tests on simulated GPUs: plans fit, products are right, faulty kernels are replaced."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pyopencl.array as cl_array
+import pytest
+import simulated
+import workers
+
+import clgemm
+from clgemm.bench.draws import Bounds, random_cases
+from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.hardware import choice
+from clgemm.hardware import device as devices
+from clgemm.kernels.exact.plan import Types, exact_plan
+from clgemm.planning import planner
+from clgemm.records.tuned import as_json
+from clgemm.runtime import exact, readiness
+from clgemm.trials import calibration
+
+pytestmark = pytest.mark.one_device
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+CASES = random_cases(60, 3, Bounds())
+SHAPES = (140, 141, 900), (300, 257, 64), (5, 700, 90), (3, 4, 9000)
+rng = np.random.default_rng(1)
+NAMES = [each["name"] for each in simulated.OTHERS]
+NAMES += ["Radeon RX Vega 64", "Radeon RX 6800 XT", "Iris Xe", "Arc A770"]
+
+
+@pytest.fixture(params=NAMES)
+def gpu(request, device, alone, monkeypatch, tmp_path):
+    """Return a simulated GPU, which every process finds in place of the device."""
+    monkeypatch.syspath_prepend(DOCS)
+    reported = simulated.devices()[request.param]
+    (tmp_path / "shipped.json").write_text(as_json([]))
+    workers.plant(
+        *(monkeypatch, "none"),
+        PLANTED_RECORDS=str(tmp_path / "shipped.json"),
+        PLANTED_REPORTS=json.dumps(reported),
+    )
+    for kind, attribute, value in simulated.replacements(reported):
+        monkeypatch.setattr(kind, attribute, value)
+    devices.present.cache_clear()
+    with clgemm.device(devices.present().devices[0]) as made:
+        yield made
+    workers.begin_anew()
+    monkeypatch.undo()
+    devices.present.cache_clear()
+
+
+def test_plans_fit_the_device(gpu):
+    """No work-group, no local memory and no buffer is larger than the device says."""
+    d = gpu.cl_device
+    problem_of = importlib.import_module("family_costs").problem_of
+    for case, precision in itertools.product(CASES, ("strict", "float32")):
+        problem = problem_of(case, precision)
+        plan = planner.plan_of(gpu, problem).plan
+        for step in plan.steps:
+            fits(step.config, d)
+        assert max((size for _, size in plan.scratch), default=0) <= d.max_mem_alloc_size
+
+
+def fits(config, d):
+    """Require that a kernel's work-groups fit a device."""
+    assert config.items <= d.max_work_group_size
+    assert config.items <= d.max_work_item_sizes[0]
+    assert config.local_memory_bytes <= d.local_mem_size
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "f2", "f8", "c8", "b1"])
+def test_plans_of_other_dtypes_fit_the_device(gpu, dtype):
+    """As those of float32; a device without float64 is given none."""
+    types = Types(dtype, dtype, dtype)
+    if not exact.computes(gpu, types):
+        assert dtype == "f8"
+        assert not gpu.cl_device.double_fp_config
+        return
+    for n in (3, 64, 500, 4096):
+        layout = Layout((n, n), (n, 1))
+        for step in exact_plan(layout, layout, layout, types, gpu.limits).plan.steps:
+            fits(step.config, gpu.cl_device)
+
+
+def test_products_are_right(gpu):
+    """In host arrays and device arrays, of all sizes of tiles, and of integers."""
+    assert choice.checked([gpu])[0].reason == ""
+    for m, n, k in SHAPES:
+        a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((m, k), (k, n)))
+        expected = a @ b
+        for precision in ("strict", "float32"):
+            result = clgemm.sgemm(1.0, a, b, precision=precision)
+            np.testing.assert_array_equal(result, expected)
+        x, y = (cl_array.to_device(gpu.queue, z) for z in (a, b))
+        np.testing.assert_array_equal(clgemm.matmul(x, y).get(), expected)
+        i, j = (z.astype(np.int32) for z in (a, b))
+        np.testing.assert_array_equal(clgemm.matmul(i, j), i @ j)
+
+
+@pytest.mark.parametrize("gpu", ["Mali-G71", "Radeon RX 6800 XT", "Apple M1"], indirect=True)
+def test_a_config_that_its_compiler_refuses_is_replaced(gpu, monkeypatch):
+    """The product is right, and the device stays in use."""
+    problem = Problem.of(Shape(140, 141, 37), "strict")
+    found = planner.plan_of(gpu, problem)
+    refused = found.choice.config
+    text = json.dumps([f"{refused.entry}(", refused.macros(), False])
+    workers.plant(monkeypatch, "refuses", PLANTED_CONFIG=text)
+    a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((140, 37), (37, 141)))
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, precision="strict"), a @ b)
+    workers.begin_anew()
+    assert readiness.planned(gpu, problem).choice.config != refused
+    assert choice.checked([gpu])[0].reason == ""
+
+
+def test_a_calibration_finds_how_fast_the_device_is(gpu):
+    """From times with noise, of plans that such a device would measure."""
+    plans = [plan for shape in calibration.SHAPES for plan, _ in calibration._plans(gpu, shape)]
+    factors = rng.normal(1.5, 0.6, len(calibration.GROUPS))
+    slower = calibration.scaled(factors)
+    expected = calibration.expected_times(plans, gpu.limits, slower)
+    times = expected * np.exp(0.15 * rng.standard_normal(len(plans)))
+    timed = [calibration.TimedPlan(*each) for each in zip(plans, times.tolist(), strict=True)]
+    fitted = calibration.fitted(timed, gpu.limits)
+    found = calibration.expected_times(plans, gpu.limits, fitted)
+    assert np.median(np.abs(np.log(found / expected))) < 0.12
