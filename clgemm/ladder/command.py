@@ -19,6 +19,7 @@ from clgemm.ladder.climb import Climb, as_dict, as_json, peers, print_climb
 from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result, expected_seconds
 from clgemm.ladder.page import page, shipped
+from clgemm.ladder.plot import picture
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
@@ -105,14 +106,15 @@ def main(args: argparse.Namespace) -> int:
         require_picture("--plot", args.plot, extra="ladder")
         require_writable("--html", args.html)
         others = [climb for file in args.also for climb in _measured(file)]
+        sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
+        if args.explain:
+            for n in sizes:
+                explain(device, args.explain, n, dict(args.set))
+            return 0
+        if args.cuda and (reason := cuda.why_not()):
+            raise ValueError(reason)
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
-        return 2
-    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
-    if args.explain:
-        return _explain(device, args.explain, sizes, dict(args.set))
-    if args.cuda and (reason := cuda.why_not()):
-        print(reason, file=sys.stderr)
         return 2
     count = len(set(args.rung)) * (1 + args.cuda)
     seconds = sum(expected_seconds(device.kind, n, count, args.repeat) for n in sizes)
@@ -122,26 +124,10 @@ def main(args: argparse.Namespace) -> int:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
     saved = written(args.json, as_json(climbs))
-    saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
+    saved &= written(args.plot, lambda file: picture(climbs[-1]).savefig(file, dpi=150))
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))
     return 0 if saved and all(climb.ok for climb in climbs) else 1
-
-
-def _explain(device: Device, number: int, sizes: Iterable[int], given: dict[str, int]) -> int:
-    try:
-        for n in sizes:
-            explain(device, number, n, given)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-def _draw(climb: Climb, file: Path) -> None:
-    from clgemm.ladder.plot import draw  # needs matplotlib
-
-    draw(climb, str(file))
 
 
 def _measured(file: Path) -> list[dict[str, Any]]:
@@ -165,18 +151,11 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
     problem = Problem(Shape(n, n, n))
     today = datetime.date.today().isoformat()
     climb = Climb(device.name, n, [], {}, [], device.cl_device.driver_version, today)
-
-    def on_opencl(rung: Rung) -> Result:
-        return opencl.run(device, rung, problem, args.repeat)
-
-    def on_cuda(rung: Rung) -> Result:
-        return cuda.run(rung, problem, args.repeat)
-
-    toolchains: dict[str, tuple[Target, Callable[[Rung], Result]]] = {
-        "OpenCL": (opencl.target(device), on_opencl)
+    toolchains: dict[str, tuple[Target, Callable[[Rung, Problem, int | None], Result]]] = {
+        "OpenCL": (opencl.target(device), functools.partial(opencl.run, device))
     }
     if args.cuda:
-        toolchains["CUDA"] = (cuda.target(), on_cuda)
+        toolchains["CUDA"] = (cuda.target(), cuda.run)
     numbers = sorted(set(args.rung))
     with progress(len(numbers) * len(toolchains) + 1) as step:
         for toolchain, (target, run) in toolchains.items():
@@ -193,7 +172,7 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
                 except ValueError as error:
                     climb.refusals[number, toolchain] = str(error)
                 else:
-                    climb.results.append(run(rung))
+                    climb.results.append(run(rung, problem, args.repeat))
         step("clgemm.sgemm, NumPy and others")
         climb.peers.extend(peers(device, problem, args.repeat))
     return climb
