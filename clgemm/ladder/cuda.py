@@ -43,9 +43,9 @@ def target() -> Target:
         local_memory_bytes=attributes["MaxSharedMemoryPerBlock"],
         work_group_size=attributes["MaxThreadsPerBlock"],
         allocation_bytes=cupy.cuda.Device().mem_info[1],
-        read_only=True,
         lanes=(WARP,),
-        asynchronous_copies=False,
+        is_nvidia=True,
+        is_cuda=True,
     )
 
 

@@ -33,7 +33,7 @@ BY_DRIVER = (
 SHOWN = ("New", "How", "Why", "Cost", "Left to gain", "Error", "Runs on")
 NOT_SAID = "-"
 # What OpenCL says about an H200, for rungs that cannot run on the device: their bytes are counted.
-H200 = Target(48 * 1024, 1024, 2**35, read_only=True, lanes=(32,), ptx=True, capability=(9, 0))
+H200 = Target(48 * 1024, 1024, 2**35, lanes=(32,), is_nvidia=True, capability=(9, 0))
 # What NVIDIA's assembler says about a kernel with -cl-nv-verbose.
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 REGISTERS = re.compile(r"Used (\d+) registers")
@@ -65,7 +65,7 @@ def compiled(device: Device, rung: Rung) -> dict[str, int | None]:
     target = opencl.target(device)
     options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS, *rung.options]
     options += [f"-D{name}={value}" for name, value in rung.macros(target).items()]
-    if target.ptx:
+    if target.is_nvidia:
         # The driver's own cache would keep the log: no two builds have the same options.
         options += ["-cl-nv-verbose", f"-DEXPLAINED_AT={time.time_ns()}"]
     program = cl.Program(device.context, source(rung))

@@ -49,11 +49,9 @@ class Target:
     local_memory_bytes: int
     work_group_size: int
     allocation_bytes: int
-    read_only: bool = False  # whether there are loads through the read-only cache
     lanes: tuple[int, ...] = ()  # sub-group sizes with shuffles; empty if there are no shuffles
-    ptx: bool = False  # whether both are written in NVIDIA's assembly
-    asynchronous_copies: bool = True  # whether there is async_work_group_copy
-    row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
+    is_nvidia: bool = False  # with loads through the read-only cache
+    is_cuda: bool = False  # through the CUDA toolchain, not through OpenCL
     # The compute capability of an NVIDIA GPU that is used through NVIDIA's OpenCL.
     capability: tuple[int, int] = (0, 0)
 

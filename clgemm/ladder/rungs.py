@@ -255,13 +255,14 @@ class ReadOnlyShuffle(WiderLoads):
         yield from super().problems_on(target, shape)
         if self.problems():
             return
-        if self.read_only and not target.read_only:
+        if self.read_only and not target.is_nvidia:
             yield "read_only=1, but the device's compiler has no read-only loads"
         if not self.shuffle:
             return
         if self.lanes not in target.lanes:
             yield f"lanes={self.lanes} is not a sub-group size with shuffles here: {target.lanes}"
-        items = self.items[0] * (1 if target.row_sub_groups else self.items[1])
+        # Elsewhere than on NVIDIA's GPUs, a sub-group must lie in one row of work-items.
+        items = self.items[0] * (self.items[1] if target.is_nvidia else 1)
         if items % self.lanes:
             yield f"{items} work-items are not a multiple of lanes={self.lanes}"
 
@@ -271,7 +272,7 @@ class ReadOnlyShuffle(WiderLoads):
         return rows, 1 if self.shuffle else columns
 
     def macros(self, target: Target) -> dict[str, int]:
-        return {**super().macros(target), "PTX": int(target.ptx)}
+        return {**super().macros(target), "PTX": int(target.is_nvidia and not target.is_cuda)}
 
     def note(self, target: Target) -> str:
         used = [
@@ -281,7 +282,7 @@ class ReadOnlyShuffle(WiderLoads):
         ]
         missing = [
             name
-            for name, there in (("read-only loads", target.read_only), ("shuffles", target.lanes))
+            for name, there in (("read-only loads", target.is_nvidia), ("shuffles", target.lanes))
             if not there
         ]
         text = "with " + " and ".join(used) if used else "with rung 7's loads"
@@ -447,8 +448,8 @@ class AsynchronousCopies(RegisterPrefetch):
 
     @classmethod
     def missing(cls, target: Target) -> str:
-        there = target.asynchronous_copies
-        return "" if there else "the toolchain does not have OpenCL's async_work_group_copy"
+        lacks = "the toolchain does not have OpenCL's async_work_group_copy"
+        return lacks if target.is_cuda else ""
 
 
 @dataclass(frozen=True, kw_only=True)

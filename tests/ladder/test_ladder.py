@@ -26,9 +26,7 @@ from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 
 GUARD = 67  # floats beyond the end of each buffer
-TUTORIALS_GPU = Target(
-    48 * 1024, 1024, 2**32, read_only=True, lanes=(32,), ptx=True, row_sub_groups=False
-)
+TUTORIALS_GPU = Target(48 * 1024, 1024, 2**32, lanes=(32,), is_nvidia=True)
 SMALL_DEVICE = Target(32 * 1024, 256, 2**28)
 CUBE = Shape(640, 640, 640)  # a multiple of every default tile up to rung 17's
 LARGER_CUBE = Shape(1280, 1280, 1280)  # and of those of rungs 18 to 20
@@ -157,7 +155,7 @@ CASES = [
     (t, number, parameters)
     for t in TOOLCHAINS
     for number, parameters in SMALL + DEFAULTS * (not t.simulated)
-    if number != 16 or t.target.asynchronous_copies
+    if number != 16 or not t.target.is_cuda
 ]
 
 
@@ -192,7 +190,7 @@ def test_rung_8_is_exact_or_says_what_is_missing(toolchain, width, read_only, sh
     missing = [
         text
         for text, needed, there in (
-            ("no read-only loads", read_only, target.read_only),
+            ("no read-only loads", read_only, target.is_nvidia),
             ("not a sub-group size with shuffles here", shuffle, target.lanes),
         )
         if needed and not there
@@ -312,7 +310,7 @@ def test_broken_parameters_are_refused(number, parameters, message):
 
 def test_rung_16_is_refused_where_it_cannot_run():
     """Without asynchronous copies, as through CUDA, rung 16 is refused with the reason."""
-    target = replace(TUTORIALS_GPU, asynchronous_copies=False)
+    target = replace(TUTORIALS_GPU, is_cuda=True)
     with pytest.raises(ValueError, match="does not have OpenCL's async_work_group_copy"):
         configure(16, CUBE, target)
     assert configure(15, CUBE, target)
