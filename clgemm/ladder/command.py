@@ -15,7 +15,7 @@ from typing import Any
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
-from clgemm.ladder.climb import Climb, as_dict, as_json, peers, print_climb
+from clgemm.ladder.climb import Climb, as_dict, peers, print_climb
 from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result, expected_seconds
 from clgemm.ladder.page import page, shipped
@@ -123,7 +123,7 @@ def main(args: argparse.Namespace) -> int:
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
-    saved = written(args.json, as_json(climbs))
+    saved = written(args.json, json.dumps([as_dict(climb) for climb in climbs], indent=2))
     saved &= written(args.plot, lambda file: picture(climbs[-1]).savefig(file, dpi=150))
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))
