@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -174,16 +175,8 @@ def matrices(
 
     Parameters
     ----------
-    rows, columns : int or strategy of int, optional
-        The sides; any from 0 to `max_side` if left out.
-    max_side : int, optional
-        The largest side that is drawn.
-    data : sequence of str, optional
-        The families of elements, out of `clgemm.testing.DATA`.
-    layout : strategy of ArrayLayout, optional
-        As `layouts`; all of them if left out.
-    special : bool, optional
-        Whether NaN and infinities may be among the elements.
+    rows, columns, max_side, data, layout, special
+        As for `stacks`.
 
     Returns
     -------
@@ -266,19 +259,17 @@ def gemm_problems(
     trans_a, trans_b = draw(st.sampled_from(flags)), draw(st.sampled_from(flags))
     overwrite = 1 if order else draw(st.sampled_from([0, 1]))
     shape_a, shape_b = ((k, m) if trans_a else (m, k)), ((n, k) if trans_b else (k, n))
-    if overlap and not order and draw(st.booleans()):
-        windows, name = _windows(draw, (shape_a, shape_b, (m, n)), data, special)
-        a, b, c = windows
+    shared = bool(overlap and not order and draw(st.booleans()))
+    if shared:
+        (a, b, c), name = _windows(draw, (shape_a, shape_b, (m, n)), data, special)
         names = name, name
-        shared = True
     else:
-        shared = False
 
         def lying(zero: bool = False) -> ArrayLayout:
             if not order:
                 return draw(layouts(zero=zero))
             plain = draw(layouts(max_step=1, negative=False))
-            return ArrayLayout((1, 0) if order == "F" else (0, 1), *_rest(plain))
+            return replace(plain, axes=(1, 0) if order == "F" else (0, 1))
 
         values_a, name_a = _values(draw, shape_a, data, special)
         values_b, name_b = _values(draw, shape_b, data, special)
@@ -293,13 +284,9 @@ def gemm_problems(
     return GemmProblem(by, on, a, b, c, trans_a, trans_b, overwrite, order, names, shared)
 
 
-def _rest(layout: ArrayLayout) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    return layout.steps, layout.before, layout.after
-
-
 def _windows(
     draw: st.DrawFn, shapes: Sequence[tuple[int, int]], data: Sequence[str], special: bool
-) -> tuple[tuple[Operand, Operand, Operand], str]:
+) -> tuple[list[Operand], str]:
     """Return windows of one array for A, B and C, and the family of its elements."""
     sides_of_base = [max(shape[axis] for shape in shapes) + 3 for axis in (0, 1)]
     base, name = _values(draw, (sides_of_base[0], sides_of_base[1]), data, special)
@@ -308,5 +295,4 @@ def _windows(
         i = draw(st.integers(0, sides_of_base[0] - rows))
         j = draw(st.integers(0, sides_of_base[1] - columns))
         views.append(base[i : i + rows, j : j + columns])
-    a, b, c = (Operand.of(base, view) for view in views)
-    return (a, b, c), name
+    return [Operand.of(base, view) for view in views], name

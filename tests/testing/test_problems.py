@@ -30,9 +30,6 @@ def test_products_of_hostile_data_stay_in_range(name):
         made("odd", RNG, (1, 1))
 
 
-RNG = np.random.default_rng(27)
-
-
 @given(data=st.data(), shape=st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)))
 def test_a_layout_holds_the_values_and_guards(data, shape):
     """The view has the values, everything else is guards, and a change of it is seen."""
@@ -50,14 +47,12 @@ def test_a_layout_holds_the_values_and_guards(data, shape):
 
 
 def test_a_repeated_slice_has_a_stride_of_zero():
-    """A step of 0 repeats the first slice; the layout prints what is not plain."""
+    """A step of 0 repeats the first slice, and a negative one reverses the axis."""
     layout = ArrayLayout((1, 0), (0, -2), (0, 1), (2, 0))
     view = layout.place([[1, 2, 3], [4, 5, 6]]).view
     np.testing.assert_array_equal(view, [[1, 2, 3], [1, 2, 3]])
     assert view.strides[0] == 0
     assert view.strides[1] < 0
-    assert repr(layout) == "ArrayLayout(axes=(1, 0), steps=(0, -2), before=(0, 1), after=(2, 0))"
-    assert repr(ArrayLayout((0, 1), (1, 1), (0, 0), (0, 0))) == "ArrayLayout(contiguous)"
 
 
 # Without shrinking.
