@@ -42,12 +42,10 @@ CALLS = {
     "dot in place": lambda a, b: np.dot(a, b, np.full((30, 40), np.nan, np.float32)),
     "wider result": lambda a, b: np.matmul(a, b, out=np.empty((30, 40))),
     "narrower operand": lambda a, b: a.astype(np.float16) @ b,
-    "list": lambda a, b: a.tolist() @ b if not NUMPY_2 else np.matmul(a, b),
 }
 if NUMPY_2:
     CALLS["linalg.matmul"] = lambda a, b: np.linalg.matmul(a, b)
     CALLS["linalg.tensordot"] = lambda a, b: np.linalg.tensordot(a, b, axes=1)
-del CALLS["list"]  # NumPy makes float64 of it
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -158,6 +156,17 @@ BAD = {
     "too few arguments": lambda: np.dot(A),
     "where": lambda: np.matmul(A, B, where=True),
     "None": lambda: A @ None,
+    "no array": lambda: np.ndarray.dot(),
+    "another type": lambda: np.ndarray.dot(3),
+    "too many operands": lambda: A.dot(A, A, A),
+    "an unknown keyword alone": lambda: np.ndarray.dot(A, c=3),
+    "the operator of another type": lambda: np.ndarray.__matmul__(3, A),
+    "the operator without an operand": lambda: A.__matmul__(),
+    "the operator of text": lambda: A @ "text",
+    "matmul without operands": lambda: np.matmul(),
+    "matmul's keyword": lambda: np.matmul(A, B, unknown=1),
+    "inner's keyword": lambda: np.inner(a=A, b=A),
+    "a text as dot's result": lambda: np.dot(A, B, out="text"),
 }
 
 
@@ -272,9 +281,6 @@ def test_aliased_and_empty_products(device):
             x, y = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
             for found in (x @ y, np.matmul(x, y), np.dot(x, y), x.dot(y)):
                 np.testing.assert_array_equal(found, np.zeros((m, n)))
-
-
-PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
 
 
 # Products that are repeated.
