@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ except ImportError as error:
 
 __all__ = ["gemm_problems", "layouts", "matrices", "sides", "stacks"]
 
-Array = npt.NDArray[Any]
 # Lengths around the edges of common tiles and vectors.
 EDGES = sorted(
     {max(0, t + d) for t in (0, 4, 8, 16, 24, 32, 64, 128) for d in (-1, 0, 1)} | {65, 130}
