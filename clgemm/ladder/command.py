@@ -28,6 +28,7 @@ from clgemm.terminal import minutes, positive, progress, say
 __all__ = ["add_arguments", "main"]
 
 GPU_SIZE, CPU_SIZE = 4096, 512
+NUMBERS = range(1, len(RUNGS) + 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="R",
-        choices=range(1, len(RUNGS) + 1),
-        default=list(range(1, len(RUNGS) + 1)),
+        choices=NUMBERS,
+        default=list(NUMBERS),
         help="run only these rungs",
     )
     parser.add_argument(
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--explain",
         type=int,
         metavar="R",
-        choices=range(1, len(RUNGS) + 1),
+        choices=NUMBERS,
         help="print one rung as a difference, with its bytes, flops and registers; time nothing",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the interactive page")

@@ -40,14 +40,14 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-def registers_in(log: str, kernel: str = "multiply") -> tuple[int | None, int | None]:
-    """Return the registers and the spilled bytes that a build log names for a kernel."""
+def registers_in(log: str) -> tuple[int | None, int | None]:
+    """Return the registers and the spilled bytes that a build log names for ``multiply``."""
     registers = spilled = None
     current = ""
     for line in log.splitlines():
         if found := ENTRY.search(line):
             current = found[1]
-        if current != kernel:
+        if current != "multiply":
             continue
         if found := SPILLS.search(line):
             spilled = int(found[1]) + int(found[2])
