@@ -29,12 +29,13 @@ class Sent(NamedTuple):
 
     Attributes
     ----------
-    what : str
-        Its name in the program, its shape, and the line where it was first sent.
+    name, what : str
+        Its name in the program, or "it"; the name, its shape, and the line where it was first sent.
     samples : bytes
         Some of its elements.
     """
 
+    name: str
     what: str
     size_bytes: int
     samples: bytes
@@ -90,7 +91,7 @@ class Advisor:
         samples = x.flat[np.linspace(0, x.size - 1, SAMPLES).astype(np.intp)].tobytes()
         before = self._sent.pop(key, None)
         if before is None or before.samples != samples:
-            before = Sent(_described(x), x.nbytes, samples, 0)
+            before = Sent(*_described(x), x.nbytes, samples, 0)
         self._sent[key] = before._replace(times=before.times + 1)
         while len(self._sent) > MOST_OPERANDS:
             self._sent.popitem(last=False)
@@ -103,32 +104,27 @@ class Advisor:
         if device is None or not (often or returned >= LEAST_TIMES):
             return ()
         byte_s = _seconds_per_byte(device)
-        found = list(_about_operands(often, byte_s))
-        if returned >= LEAST_TIMES and 2 * returned_bytes * byte_s >= LEAST_SECONDS:
-            seconds = 2 * returned_bytes * byte_s  # to the host and back
+        found = [
+            (
+                (x.times - 1) * x.size_bytes * byte_s,
+                f"{x.what} was sent {x.times:,} times; `with clgemm.resident({x.name})`",
+            )
+            for x in often
+        ]
+        if returned >= LEAST_TIMES:
             text = (
                 f"results were operands of later products {returned:,} times "
-                f"({returned_bytes / 1e6:,.0f} MB): arrays of pyopencl, which stay on the device, "
-                f"would save about {seconds:.2g} s"
+                f"({returned_bytes / 1e6:,.0f} MB): arrays of pyopencl, which stay on the device,"
             )
-            found.append((seconds, text))
-        found.sort(reverse=True)
-        return tuple(text for _, text in found[:MOST_SENTENCES])
+            found.append((2 * returned_bytes * byte_s, text))  # to the host and back
+        return tuple(
+            f"{text} would save about {seconds:.2g} s"
+            for seconds, text in sorted(found, reverse=True)[:MOST_SENTENCES]
+            if seconds >= LEAST_SECONDS
+        )
 
 
 advisor = Advisor()
-
-
-def _about_operands(often: list[Sent], byte_s: float) -> Iterator[tuple[float, str]]:
-    for each in often:
-        seconds = (each.times - 1) * each.size_bytes * byte_s
-        if seconds >= LEAST_SECONDS:
-            name = each.what.split("`")[1] if each.what.startswith("`") else "it"
-            text = (
-                f"{each.what} was sent {each.times:,} times; `with clgemm.resident({name})` would "
-                f"save about {seconds:.2g} s"
-            )
-            yield seconds, text
 
 
 def _owner(x: Any) -> Any:
@@ -136,12 +132,12 @@ def _owner(x: Any) -> Any:
     return x.base if isinstance(x.base, np.ndarray) else x
 
 
-def _described(x: Any) -> str:
-    """Return an operand's name in the program, its shape, and the line that multiplies it."""
+def _described(x: Any) -> tuple[str, str]:
+    """Return an operand's name in the program; with its shape and the line that multiplies it."""
     size = " x ".join(map(str, x.shape))
     frame = _program_frame()
     if frame is None:
-        return f"an operand ({size})"
+        return "it", f"an operand ({size})"
     where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
     names = (
         name
@@ -149,7 +145,8 @@ def _described(x: Any) -> str:
         if value is x or (isinstance(value, np.ndarray) and _owner(value) is _owner(x))
     )
     name = next(names, None)
-    return f"an operand ({size}, {where})" if name is None else f"`{name}` ({size}, {where})"
+    described = "an operand" if name is None else f"`{name}`"
+    return name or "it", f"{described} ({size}, {where})"
 
 
 def _names(frame: FrameType) -> Iterator[tuple[str, Any]]:

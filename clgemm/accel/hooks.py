@@ -11,7 +11,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from clgemm.accel.failures import (
     belongs_to_program,
     is_near_recursion_limit,
 )
-from clgemm.accel.float_errors import NO_ERRORS, FloatErrors, errors_of, raise_again, reports
+from clgemm.accel.float_errors import Operands, operands_that_err
 from clgemm.accel.patches import disguised
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
@@ -280,8 +280,8 @@ class Hooks:
         host : callable
             Returns NumPy's product, also after the device has failed.
         same : callable
-            NumPy's function. It raises the device's floating-point errors again, so that NumPy
-            reports them.
+            NumPy's function. It repeats the device's floating-point errors, so that NumPy reports
+            them.
         """
         with self._scope():
             start = time.perf_counter()
@@ -291,11 +291,11 @@ class Hooks:
             try:
                 reason = self._running.enter()
                 if reason is None and (request := prepare()) is not None:
-                    reported = reports()
-                    entry, reason = self._decided(known, request, reported.underflow)
+                    heeded = np.geterr()
+                    entry, reason = self._decided(known, request, heeded["under"] != "ignore")
                     if reason == DEVICE:
                         is_tried = True
-                        result, errors = self._on_device(request, entry, reported.errors)
+                        result, errors = self._on_device(request, entry, heeded)
                         ended = time.perf_counter()
                         if entry is None:
                             counts.add(name, DEVICE, ended - start, size_bytes=request.size_bytes)
@@ -315,7 +315,8 @@ class Hooks:
             finally:
                 self._running.leave()
             if reason == DEVICE:
-                raise_again(errors, same)
+                for operands in errors:
+                    same(*operands)
                 return result
             if entry is not None and reason == entry.reason:
                 return decision.on_host(entry, host)
@@ -360,9 +361,9 @@ class Hooks:
         return (None, UNDERFLOW) if reports_underflow else (entry, DEVICE)
 
     def _on_device(
-        self, request: Request, entry: Entry | None, reports_errors: bool
-    ) -> tuple[Any, FloatErrors]:
-        """Return a product of the device, and its floating-point errors."""
+        self, request: Request, entry: Entry | None, heeded: Mapping[str, object]
+    ) -> tuple[Any, list[Operands]]:
+        """Return a product of the device, and operands with its floating-point errors."""
         from clgemm.hardware.choice import device
         from clgemm.runtime.finite import watched
         from clgemm.runtime.readiness import optional
@@ -374,10 +375,10 @@ class Hooks:
                 stack.enter_context(device(self._settings.device))
             if entry is not None and not entry.waits:
                 stack.enter_context(optional())
-            stack.enter_context(watched(reports_errors))
-            result, errors = request.computed(), NO_ERRORS
+            stack.enter_context(watched(not heeded["over"] == heeded["invalid"] == "ignore"))
+            result, errors = request.computed(), []
             if request.dtype.char in "fdFD":
-                errors = errors_of(request.matrices(result), *request.operands())
+                errors = operands_that_err(request.matrices(result), *request.operands())
             delivered = request.delivered(result)
             self._failures.worked()
             if self._settings.profile:

@@ -73,6 +73,9 @@ _referenced: list[Any] = []  # memory that ufuncs refer to by its address
 class UnsupportedError(RuntimeError):
     """clgemm.accel does not support this Python or this NumPy; nothing is patched."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} (NumPy {np.__version__}; tested: {TESTED})")
+
 
 class Patch(Protocol):
     """A place in NumPy that can be patched and restored."""
@@ -87,9 +90,7 @@ class Patch(Protocol):
 def require_support() -> None:
     """Raise UnsupportedError unless writing to NumPy's memory is known to be safe."""
     if sys.implementation.name != "cpython" or sizeof(c_void_p) != 8:
-        raise UnsupportedError(
-            f"clgemm.accel is for 64-bit CPython ({TESTED}), not {sys.implementation.name}"
-        )
+        raise UnsupportedError(f"clgemm.accel is for 64-bit CPython, not {sys.implementation.name}")
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise UnsupportedError("clgemm.accel does not support the free-threaded build of Python")
     current, main = (
@@ -125,10 +126,7 @@ class Implementation:
             if c_void_p.from_address(id(function) + offset).value == id(self.original)
         ]
         if self.original is None or len(self._slots) != 1:
-            raise UnsupportedError(
-                f"{function!r} of NumPy {np.__version__} does not store its implementation as "
-                f"expected (tested: {TESTED})"
-            )
+            raise UnsupportedError(f"{function!r} does not store its implementation as expected")
 
     def put(self, replacement: Callable[..., Any]) -> None:
         ctypes.pythonapi.Py_IncRef(py_object(replacement))  # the function owns a reference to it
@@ -159,9 +157,7 @@ class Attribute:
         self.original = owner.__dict__[name]
         self._flags = c_ulong.from_address(id(owner) + TYPE_FLAGS_OFFSET)
         if self._flags.value != owner.__flags__ or not owner.__flags__ & IMMUTABLE:
-            raise UnsupportedError(
-                f"this Python does not lay out types as expected (tested: {TESTED})"
-            )
+            raise UnsupportedError("this Python does not lay out types as expected")
 
     def put(self, replacement: Any) -> None:
         before = self._flags.value
@@ -195,18 +191,11 @@ class Call:
             or not object.__basicsize__ <= offset < np.ufunc.__basicsize__
             or offset % sizeof(c_void_p)
         ):
-            raise UnsupportedError(
-                f"NumPy {np.__version__} does not call ufuncs as expected (tested: {TESTED})"
-            )
-        self._pointer, other = (
-            c_void_p.from_address(id(x) + offset) for x in (ufunc, np.add)
-        )  # fmt: skip
+            raise UnsupportedError("this NumPy does not call ufuncs as expected")
+        self._pointer, other = (c_void_p.from_address(id(x) + offset) for x in (ufunc, np.add))
         self.address = self._pointer.value
         if not self.address or self.address != other.value:
-            raise UnsupportedError(
-                f"NumPy {np.__version__} calls {ufunc} and np.add by different functions (tested: "
-                f"{TESTED})"
-            )
+            raise UnsupportedError(f"this NumPy calls {ufunc} and np.add by different functions")
         self._call = Vectorcall(self.address)
 
     def original(self, *arguments: Any, **keywords: Any) -> Any:
@@ -246,9 +235,7 @@ def copied(ufunc: np.ufunc) -> Callable[..., Any]:
     """
     counts = (c_int * 3).from_address(id(ufunc) + UFUNC_COUNTS_OFFSET)
     if ufunc.signature != MATMUL or tuple(counts) != (ufunc.nin, ufunc.nout, ufunc.nargs):
-        raise UnsupportedError(
-            f"{ufunc} of NumPy {np.__version__} is not laid out as expected (tested: {TESTED})"
-        )
+        raise UnsupportedError(f"{ufunc} is not laid out as expected")
     indices = range(ufunc.ntypes)
     loops, data = (
         [_element(id(ufunc) + offset, i) for i in indices]
@@ -257,10 +244,7 @@ def copied(ufunc: np.ufunc) -> Callable[..., Any]:
     types = [[np.dtype(char).num for char in each.replace("->", "")] for each in ufunc.types]
     for numbers, loop in zip(types, loops, strict=True):
         if not loop or _loop_of(ufunc, numbers, loop) != loop:
-            raise UnsupportedError(
-                f"{ufunc} of NumPy {np.__version__} has an unexpected loop for the types {numbers} "
-                f"(tested: {TESTED})"
-            )
+            raise UnsupportedError(f"{ufunc} has an unexpected loop for the types {numbers}")
     count = len(loops)
     name, signature = (str(x).encode() for x in (ufunc.__name__, ufunc.signature))
     memory = (
@@ -309,7 +293,7 @@ def _ufunc_api() -> Any:
     capsule = getattr(module, "_UFUNC_API", None)
     pointer = PYFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
     if capsule is None or not (address := pointer(capsule, None)):
-        raise UnsupportedError(f"NumPy {np.__version__} has no ufunc API (tested: {TESTED})")
+        raise UnsupportedError("this NumPy has no ufunc API")
     return (c_void_p * (NEW_UFUNC + 1)).from_address(address)
 
 

@@ -47,8 +47,6 @@ __all__ = [
 
 log = logging.getLogger("clgemm.dask")
 
-NOT_ACCELERATED = "not accelerated"
-
 
 class Accelerate(WorkerPlugin):  # type: ignore[misc]
     """Accelerate NumPy in every worker, each on a device of its own.
@@ -127,8 +125,7 @@ async def dask_setup(worker: Any) -> None:
     Its settings are CLGEMM_THRESHOLD, CLGEMM_PRECISION and CLGEMM_DEVICE.
     """
     if hasattr(worker, "state") and hasattr(worker.state, "nthreads"):  # a worker, no nanny
-        settings = Settings(None, None, ONE_EACH)
-        await asyncio.to_thread(begin, (worker.id, "preload"), settings, worker.state.nthreads)
+        await asyncio.to_thread(begin, (worker.id, "preload"), Settings(), worker.state.nthreads)
 
 
 async def dask_teardown(worker: Any) -> None:
@@ -140,9 +137,9 @@ async def dask_teardown(worker: Any) -> None:
 class Settings:
     """The arguments of `Accelerate`."""
 
-    threshold: int | None
-    precision: str | None
-    device: Any
+    threshold: int | None = None
+    precision: str | None = None
+    device: Any = ONE_EACH
 
 
 class _Acceleration:
@@ -229,7 +226,7 @@ def about_process() -> dict[str, Any]:
         "host": platform.node(),
         "pid": os.getpid(),
         "blas_threads": blas_threads(),
-        "problem": NOT_ACCELERATED if now is None else now.problem,
+        "problem": "not accelerated" if now is None else now.problem,
     }
     if now is None or now.device is None:
         return facts

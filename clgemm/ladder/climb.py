@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from clgemm.ladder.rung import Rung, Shape
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import Side, figure, json_number, print_table
 
-__all__ = ["Climb", "Peer", "as_dict", "as_json", "peers", "print_climb"]
+__all__ = ["Climb", "Peer", "as_dict", "peers", "print_climb"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Peer:
 
 
 def peers(device: Device, problem: Problem, repeat: int | None = None) -> Iterator[Peer]:
-    """Yield the figures of `clgemm.sgemm`, CLBlast and cuBLAS if installed, and NumPy."""
+    """Yield the figures of `clgemm.sgemm`, cuBLAS if CuPy is installed, and NumPy."""
 
     def timed(name: str, product: Callable[[], Any], fetch: Callable[[Any], Any]) -> Peer:
         def once() -> int:
@@ -55,64 +54,29 @@ def peers(device: Device, problem: Problem, repeat: int | None = None) -> Iterat
             return time.perf_counter_ns() - begin
 
         time_ns = median_ns(once, repeat)
-        error = problem.relative_error(fetch(product()))
-        return Peer(name, problem.shape, time_ns, error)
+        return Peer(name, problem.shape, time_ns, problem.relative_error(fetch(product())))
 
-    yield timed("clgemm.sgemm", *_production(device, problem))
-    if (clblast := _clblast(device, problem)) is not None:
-        yield timed("CLBlast", *clblast)
-    if not cuda.why_not():
-        yield timed("cuBLAS", *_cublas(problem))
-    yield timed("NumPy on the host", lambda: problem.a @ problem.b, np.asarray)
-
-
-Calls = tuple[Callable[[], Any], Callable[[Any], Any]]
-
-
-def _production(device: Device, problem: Problem) -> Calls:
     from clgemm import sgemm
 
     a, b = (cl_array.to_device(device.queue, matrix) for matrix in (problem.a, problem.b))
 
-    def product() -> Any:
+    def ours() -> Any:
         c = sgemm(1.0, a, b, queue=device.queue)
         device.queue.finish()
         return c
 
-    return product, lambda c: c.get()
+    yield timed("clgemm.sgemm", ours, lambda c: c.get())
+    if not cuda.why_not():
+        cupy = importlib.import_module("cupy")
+        x, y = cupy.asarray(problem.a), cupy.asarray(problem.b)
 
+        def cublas() -> Any:
+            c = x @ y
+            cupy.cuda.Device().synchronize()
+            return c
 
-def _clblast(device: Device, problem: Problem) -> Calls | None:
-    try:
-        pyclblast = importlib.import_module("pyclblast")
-    except ImportError:
-        return None
-    m, n, k = problem.shape
-    # pyclblast is row-major.
-    a, b = (
-        cl_array.to_device(device.queue, np.ascontiguousarray(matrix))
-        for matrix in (problem.a, problem.b)
-    )
-    c = cl_array.empty(device.queue, (m, n), np.float32)
-
-    def product() -> Any:
-        pyclblast.gemm(device.queue, m, n, k, a, b, c, a_ld=k, b_ld=n, c_ld=n)
-        device.queue.finish()
-        return c
-
-    return product, lambda c: c.get()
-
-
-def _cublas(problem: Problem) -> Calls:
-    cupy = importlib.import_module("cupy")
-    a, b = cupy.asarray(problem.a), cupy.asarray(problem.b)
-
-    def product() -> Any:
-        c = a @ b
-        cupy.cuda.Device().synchronize()
-        return c
-
-    return product, cupy.asnumpy
+        yield timed("cuBLAS", cublas, cupy.asnumpy)
+    yield timed("NumPy on the host", lambda: problem.a @ problem.b, np.asarray)
 
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
@@ -152,10 +116,8 @@ class Climb:
 
     def find(self, number: int, toolchain: str) -> Result | None:
         """Return a rung's result, or None if it did not run."""
-        for result in self.results:
-            if (result.rung.number, result.toolchain) == (number, toolchain):
-                return result
-        return None
+        found = (x for x in self.results if (x.rung.number, x.toolchain) == (number, toolchain))
+        return next(found, None)
 
 
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
@@ -208,11 +170,6 @@ def print_climb(climb: Climb) -> None:
             ("left", "right", "right"),
             [(p.name, figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
         )
-
-
-def as_json(climbs: Iterable[Climb]) -> str:
-    """Return all measurements as JSON."""
-    return json.dumps([as_dict(climb) for climb in climbs], indent=2)
 
 
 def as_dict(climb: Climb) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from typing import Any
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device
 from clgemm.ladder import cuda, opencl
-from clgemm.ladder.climb import Climb, as_dict, as_json, peers, print_climb
+from clgemm.ladder.climb import Climb, as_dict, peers, print_climb
 from clgemm.ladder.explain import explain
 from clgemm.ladder.measure import Problem, Result, expected_seconds
 from clgemm.ladder.page import page, shipped
+from clgemm.ladder.plot import picture
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
@@ -27,6 +28,7 @@ from clgemm.terminal import minutes, positive, progress, say
 __all__ = ["add_arguments", "main"]
 
 GPU_SIZE, CPU_SIZE = 4096, 512
+NUMBERS = range(1, len(RUNGS) + 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="+",
         metavar="R",
-        choices=range(1, len(RUNGS) + 1),
-        default=list(range(1, len(RUNGS) + 1)),
+        choices=NUMBERS,
+        default=list(NUMBERS),
         help="run only these rungs",
     )
     parser.add_argument(
@@ -64,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--explain",
         type=int,
         metavar="R",
-        choices=range(1, len(RUNGS) + 1),
+        choices=NUMBERS,
         help="print one rung as a difference, with its bytes, flops and registers; time nothing",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the interactive page")
@@ -105,14 +107,15 @@ def main(args: argparse.Namespace) -> int:
         require_picture("--plot", args.plot, extra="ladder")
         require_writable("--html", args.html)
         others = [climb for file in args.also for climb in _measured(file)]
+        sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
+        if args.explain:
+            for n in sizes:
+                explain(device, args.explain, n, dict(args.set))
+            return 0
+        if args.cuda and (reason := cuda.why_not()):
+            raise ValueError(reason)
     except (ValueError, RuntimeError) as error:
         print(error, file=sys.stderr)
-        return 2
-    sizes = args.size or [GPU_SIZE if device.kind == "GPU" else CPU_SIZE]
-    if args.explain:
-        return _explain(device, args.explain, sizes, dict(args.set))
-    if args.cuda and (reason := cuda.why_not()):
-        print(reason, file=sys.stderr)
         return 2
     count = len(set(args.rung)) * (1 + args.cuda)
     seconds = sum(expected_seconds(device.kind, n, count, args.repeat) for n in sizes)
@@ -121,27 +124,11 @@ def main(args: argparse.Namespace) -> int:
     for n in sizes:
         climbs.append(_climb(device, n, args))
         print_climb(climbs[-1])
-    saved = written(args.json, as_json(climbs))
-    saved &= written(args.plot, functools.partial(_draw, climbs[-1]))
+    saved = written(args.json, json.dumps([as_dict(climb) for climb in climbs], indent=2))
+    saved &= written(args.plot, lambda file: picture(climbs[-1]).savefig(file, dpi=150))
     shown = [*map(as_dict, climbs), *others, *shipped()]
     saved &= written(args.html, lambda file: file.write_text(page(shown), "utf-8"))
     return 0 if saved and all(climb.ok for climb in climbs) else 1
-
-
-def _explain(device: Device, number: int, sizes: Iterable[int], given: dict[str, int]) -> int:
-    try:
-        for n in sizes:
-            explain(device, number, n, given)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-def _draw(climb: Climb, file: Path) -> None:
-    from clgemm.ladder.plot import draw  # needs matplotlib
-
-    draw(climb, str(file))
 
 
 def _measured(file: Path) -> list[dict[str, Any]]:
@@ -165,18 +152,11 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
     problem = Problem(Shape(n, n, n))
     today = datetime.date.today().isoformat()
     climb = Climb(device.name, n, [], {}, [], device.cl_device.driver_version, today)
-
-    def on_opencl(rung: Rung) -> Result:
-        return opencl.run(device, rung, problem, args.repeat)
-
-    def on_cuda(rung: Rung) -> Result:
-        return cuda.run(rung, problem, args.repeat)
-
-    toolchains: dict[str, tuple[Target, Callable[[Rung], Result]]] = {
-        "OpenCL": (opencl.target(device), on_opencl)
+    toolchains: dict[str, tuple[Target, Callable[[Rung, Problem, int | None], Result]]] = {
+        "OpenCL": (opencl.target(device), functools.partial(opencl.run, device))
     }
     if args.cuda:
-        toolchains["CUDA"] = (cuda.target(), on_cuda)
+        toolchains["CUDA"] = (cuda.target(), cuda.run)
     numbers = sorted(set(args.rung))
     with progress(len(numbers) * len(toolchains) + 1) as step:
         for toolchain, (target, run) in toolchains.items():
@@ -193,7 +173,7 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
                 except ValueError as error:
                     climb.refusals[number, toolchain] = str(error)
                 else:
-                    climb.results.append(run(rung))
+                    climb.results.append(run(rung, problem, args.repeat))
         step("clgemm.sgemm, NumPy and others")
         climb.peers.extend(peers(device, problem, args.repeat))
     return climb

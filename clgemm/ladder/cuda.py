@@ -10,7 +10,7 @@ import numpy as np
 
 from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import Rung, Shape, Target
-from clgemm.ladder.story import cuda_header, source
+from clgemm.ladder.story import kernel_text, source
 
 __all__ = ["Product", "run", "target", "why_not"]
 
@@ -43,9 +43,9 @@ def target() -> Target:
         local_memory_bytes=attributes["MaxSharedMemoryPerBlock"],
         work_group_size=attributes["MaxThreadsPerBlock"],
         allocation_bytes=cupy.cuda.Device().mem_info[1],
-        read_only=True,
         lanes=(WARP,),
-        asynchronous_copies=False,
+        is_nvidia=True,
+        is_cuda=True,
     )
 
 
@@ -65,7 +65,8 @@ class Product:
             for name, size in rung.buffers(shape).items()
         }
         module = self._cupy.RawModule(
-            code="\n".join((cuda_header(), source(rung))),
+            # The header lets NVRTC compile the rungs' OpenCL C as CUDA C++.
+            code="\n".join((kernel_text("opencl_to_cuda.h"), source(rung))),
             options=tuple(f"-D{name}={value}" for name, value in rung.macros(target()).items()),
         )
         self._launches = []

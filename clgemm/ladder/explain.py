@@ -6,8 +6,7 @@ import re
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import pyopencl as cl
@@ -16,50 +15,39 @@ from clgemm.hardware.device import Device
 from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS
 from clgemm.ladder import opencl
-from clgemm.ladder.rung import Counts, Rung, Shape, Target, count
+from clgemm.ladder.rung import Rung, Shape, Target, count
 from clgemm.ladder.rungs import RUNGS, configure
 from clgemm.ladder.story import source, step, story
 from clgemm.terminal import Side, print_table
 
-__all__ = ["Compiled", "compiled", "explain", "registers_in"]
+__all__ = ["BY_DRIVER", "compiled", "explain", "registers_in"]
 
 COLUMNS = 100
+# What the driver says about ``multiply``: local memory, below the row that is counted, and more.
+BY_DRIVER = (
+    "  the same, by the driver",
+    "bytes of private memory per work-item, by the driver",
+    "registers per work-item, by the driver",
+    "bytes of spills per work-item, by the driver",
+)
 SHOWN = ("New", "How", "Why", "Cost", "Left to gain", "Error", "Runs on")
 NOT_SAID = "-"
 # What OpenCL says about an H200, for rungs that cannot run on the device: their bytes are counted.
-H200 = Target(48 * 1024, 1024, 2**35, read_only=True, lanes=(32,), ptx=True, capability=(9, 0))
+H200 = Target(48 * 1024, 1024, 2**35, lanes=(32,), is_nvidia=True, capability=(9, 0))
 # What NVIDIA's assembler says about a kernel with -cl-nv-verbose.
 ENTRY = re.compile(r"Compiling entry function '(\w+)'")
 REGISTERS = re.compile(r"Used (\d+) registers")
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """What the driver says about the compiled kernel ``multiply``; None where it says nothing.
-
-    Attributes
-    ----------
-    local_memory_bytes, private_memory_bytes : int or None
-        By ``clGetKernelWorkGroupInfo``: per work-group, and per work-item.
-    registers, spilled_bytes : int or None
-        By NVIDIA's compiler: registers per work-item, and bytes that it stores elsewhere instead.
-    """
-
-    local_memory_bytes: int | None = None
-    private_memory_bytes: int | None = None
-    registers: int | None = None
-    spilled_bytes: int | None = None
-
-
-def registers_in(log: str, kernel: str = "multiply") -> tuple[int | None, int | None]:
-    """Return the registers and the spilled bytes that a build log names for a kernel."""
+def registers_in(log: str) -> tuple[int | None, int | None]:
+    """Return the registers and the spilled bytes that a build log names for ``multiply``."""
     registers = spilled = None
     current = ""
     for line in log.splitlines():
         if found := ENTRY.search(line):
             current = found[1]
-        if current != kernel:
+        if current != "multiply":
             continue
         if found := SPILLS.search(line):
             spilled = int(found[1]) + int(found[2])
@@ -68,12 +56,16 @@ def registers_in(log: str, kernel: str = "multiply") -> tuple[int | None, int | 
     return registers, spilled
 
 
-def compiled(device: Device, rung: Rung) -> Compiled:
-    """Compile a rung, without any cache, and return what the driver says about it."""
+def compiled(device: Device, rung: Rung) -> dict[str, int | None]:
+    """Compile a rung, without any cache, and return a number for each of `BY_DRIVER`.
+
+    None where the driver says nothing. Memory is by ``clGetKernelWorkGroupInfo``. Registers, and
+    the bytes that are stored elsewhere instead, are by NVIDIA's compiler.
+    """
     target = opencl.target(device)
     options = [f"-cl-std={opencl.standard(device, rung)}", *OPTIONS, *rung.options]
     options += [f"-D{name}={value}" for name, value in rung.macros(target).items()]
-    if target.ptx:
+    if target.is_nvidia:
         # The driver's own cache would keep the log: no two builds have the same options.
         options += ["-cl-nv-verbose", f"-DEXPLAINED_AT={time.time_ns()}"]
     program = cl.Program(device.context, source(rung))
@@ -93,8 +85,8 @@ def compiled(device: Device, rung: Rung) -> Compiled:
             return None
 
     info = cl.kernel_work_group_info
-    registers, spilled = registers_in(log)
-    return Compiled(asked(info.LOCAL_MEM_SIZE), asked(info.PRIVATE_MEM_SIZE), registers, spilled)
+    memory = asked(info.LOCAL_MEM_SIZE), asked(info.PRIVATE_MEM_SIZE)
+    return dict(zip(BY_DRIVER, (*memory, *registers_in(log)), strict=True))
 
 
 def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> None:
@@ -135,8 +127,8 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
     if kind.before():
         print(f"--- {RUNGS[kind.before() - 1].file}\n+++ {kind.file}")
     print("\n".join(f"{line.mark}{line.text}" for line in step(kind)), end="\n\n")
-    columns = [list(_figures(device, rung, shape)) for rung in rungs]
-    rows = [(cells[0][0], *(value for _, value in cells)) for cells in zip(*columns, strict=True)]
+    columns = [_figures(device, rung, shape) for rung in rungs]
+    rows = [(name, *(figures[name] for figures in columns)) for name in columns[0]]
     headings = ("", *(f"rung {rung.number}" for rung in rungs))
     sides: list[Side] = ["left", "right", "right"]
     print_table(f"{device.name}, n = {n}: counted from the formulas, or said by the driver",
@@ -145,31 +137,25 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
         print(f"  {rung}")
 
 
-def _figures(device: Device, rung: Rung, shape: Shape) -> Iterator[tuple[str, str]]:
-    """Yield the names and values of a rung's figures; every rung has the same names."""
-    counts: Counts = count(rung, shape)
-    can_run = not rung.missing(opencl.target(device))
-    driver = compiled(device, rung) if can_run else Compiled()
-
-    def said(value: int | None) -> str:
-        return NOT_SAID if value is None else f"{value:,}"
-
+def _figures(device: Device, rung: Rung, shape: Shape) -> dict[str, str]:
+    """Return a rung's figures by their names, which are the same for every rung."""
+    counts, can_run = count(rung, shape), not rung.missing(opencl.target(device))
+    driver = compiled(device, rung) if can_run else dict.fromkeys(BY_DRIVER)
     local = counts.flops_per_local_byte
-    yield "MB read from global memory", _megabytes(counts.read_bytes)
-    yield "MB written to global memory", _megabytes(counts.written_bytes)
-    yield "MB of the other kernels, global memory", _megabytes(counts.support_bytes)
-    yield "flops per byte of global memory", f"{counts.flops_per_byte:.2f}"
-    yield "MB read from local memory", _megabytes(counts.local_read_bytes)
-    yield "MB written to local memory", _megabytes(counts.local_written_bytes)
-    yield "flops per byte read from local memory", NOT_SAID if local is None else f"{local:.2f}"
-    yield "work-items per work-group", f"{counts.work_items:,}"
     per_unit = counts.work_groups / device.limits.compute_units
-    yield "work-groups per compute unit", f"{per_unit:,.1f}" if can_run else NOT_SAID
-    yield "bytes of local memory per work-group", f"{counts.local_memory_bytes:,}"
-    yield "  the same, by the driver", said(driver.local_memory_bytes)
-    yield "bytes of private memory per work-item, by the driver", said(driver.private_memory_bytes)
-    yield "registers per work-item, by the driver", said(driver.registers)
-    yield "bytes of spills per work-item, by the driver", said(driver.spilled_bytes)
+    return {
+        "MB read from global memory": _megabytes(counts.read_bytes),
+        "MB written to global memory": _megabytes(counts.written_bytes),
+        "MB of the other kernels, global memory": _megabytes(counts.support_bytes),
+        "flops per byte of global memory": f"{counts.flops_per_byte:.2f}",
+        "MB read from local memory": _megabytes(counts.local_read_bytes),
+        "MB written to local memory": _megabytes(counts.local_written_bytes),
+        "flops per byte read from local memory": NOT_SAID if local is None else f"{local:.2f}",
+        "work-items per work-group": f"{counts.work_items:,}",
+        "work-groups per compute unit": f"{per_unit:,.1f}" if can_run else NOT_SAID,
+        "bytes of local memory per work-group": f"{counts.local_memory_bytes:,}",
+        **{name: NOT_SAID if x is None else f"{x:,}" for name, x in driver.items()},
+    }
 
 
 def _megabytes(size_bytes: int) -> str:

@@ -29,10 +29,8 @@ def target(device: Device) -> Target:
         local_memory_bytes=device.limits.local_memory_bytes,
         work_group_size=device.limits.work_group_size,
         allocation_bytes=device.limits.allocation_bytes,
-        read_only=is_nvidia,
         lanes=(NVIDIA_LANES,) if is_nvidia else _sub_group_sizes(device),
-        ptx=is_nvidia,
-        row_sub_groups=not is_nvidia,
+        is_nvidia=is_nvidia,
         capability=device.traits.capability if is_nvidia else (0, 0),
     )
 

@@ -90,7 +90,7 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
         "in_vectors": issubclass(kind, WideLocalReads),
         "b_along_k": "transpose" not in names,
         "counted": {"n": COUNTED, **_counted(sample, COUNTED)},
-        "same_sides": "tile_k" in names and not {"pad"} & names and not device_copies,
+        "same_sides": getattr(kind, "same_sides", False),
         "device_copies": device_copies,
     }
 

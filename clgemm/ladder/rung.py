@@ -6,27 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from clgemm.testing.assertions import gamma
+
 __all__ = [
     "FLOAT_BYTES",
-    "ROUNDOFF",
-    "WIDTHS",
     "Counts",
     "Launch",
+    "Pairs",
     "Presets",
     "Rung",
     "Shape",
     "Target",
     "count",
-    "multiples",
 ]
 
 FLOAT_BYTES = 4
-ROUNDOFF = 2.0**-24
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
 
 WIDTHS = (1, 2, 4, 8)  # floats in a vector
 
 Presets: TypeAlias = tuple[Mapping[str, int], ...]
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Shape(NamedTuple):
@@ -49,11 +49,9 @@ class Target:
     local_memory_bytes: int
     work_group_size: int
     allocation_bytes: int
-    read_only: bool = False  # whether there are loads through the read-only cache
     lanes: tuple[int, ...] = ()  # sub-group sizes with shuffles; empty if there are no shuffles
-    ptx: bool = False  # whether both are written in NVIDIA's assembly
-    asynchronous_copies: bool = True  # whether there is async_work_group_copy
-    row_sub_groups: bool = False  # whether a sub-group must lie in one row of work-items
+    is_nvidia: bool = False  # with loads through the read-only cache
+    is_cuda: bool = False  # through the CUDA toolchain, not through OpenCL
     # The compute capability of an NVIDIA GPU that is used through NVIDIA's OpenCL.
     capability: tuple[int, int] = (0, 0)
 
@@ -67,8 +65,7 @@ class Launch(NamedTuple):
     groups: tuple[int, int]  # work-groups along each dimension
     items: tuple[int, int]  # work-items per work-group
     local_memory_bytes: int  # per work-group
-    # Bytes of global memory that a supporting kernel reads and writes, where its sizes do not tell.
-    moved_bytes: int | None = None
+    moved_bytes: int = 0  # of global memory, read and written by a supporting kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +80,10 @@ class Rung:
     presets: ClassVar[Presets]  # the first that fits is the default
     remark: ClassVar[str] = ""  # what `note` returns on every device
     flags: ClassVar[frozenset[str]] = frozenset()  # parameters that are 0 or 1
+    vectors: ClassVar[frozenset[str]] = frozenset({"width"})  # parameters out of `WIDTHS`
+    # Pairs of parameters: the first one is a multiple of the second.
+    multiples: ClassVar[Pairs] = ()
+    local_tiles: ClassVar[int] = 1  # tiles of A, and as many of B, in local memory
     follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
     options: ClassVar[tuple[str, ...]] = ()  # of the build, which NVIDIA's compiler knows
     products: ClassVar[int] = 1  # products of matrices that it computes: more with split operands
@@ -98,13 +99,8 @@ class Rung:
         return ""
 
     def error_bound(self, shape: Shape) -> float:
-        """Return the bound on |C - C_exact| / (|A| |B|): gamma(k) = k u / (1 - k u) [1]_.
-
-        References
-        ----------
-        .. [1] N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 3.1.
-        """
-        return shape.k * ROUNDOFF / (1 - shape.k * ROUNDOFF)
+        """Return the bound on |C - C_exact| / (|A| |B|): Higham's gamma(k)."""
+        return gamma(shape.k)
 
     @property
     def extent(self) -> Shape:
@@ -119,7 +115,7 @@ class Rung:
     @property
     def local_memory_bytes(self) -> int:
         """Bytes of local memory that one work-group of ``multiply`` uses."""
-        return FLOAT_BYTES * self.extent.k * (self.extent.m + self.extent.n)
+        return self.local_tiles * self.tile_bytes
 
     @property
     def registers_read(self) -> tuple[int, int]:
@@ -171,17 +167,39 @@ class Rung:
         groups = (shape.m // self.extent.m, shape.n // self.extent.n)
         return Launch("multiply", shape, buffers, groups, self.items, self.local_memory_bytes)
 
-    def problems(self) -> Iterator[str]:
-        """Yield each constraint that the parameters break on any device."""
+    def problems(self) -> list[str]:
+        """Return each constraint that the parameters break on any device.
+
+        Where a value is wrong by itself, what it is compared with is not looked at.
+        """
+        return (
+            list(self._value_problems())
+            or list(self._multiple_problems())
+            or list(self.load_problems())
+        )
+
+    def _value_problems(self) -> Iterator[str]:
         for name, value in asdict(self).items():
             if name in self.flags and value not in (0, 1):
                 yield f"{name}={value} is neither 0 nor 1"
             elif name not in self.flags and value < 1:
                 yield f"{name}={value} is less than 1"
+            elif name in self.vectors and value not in WIDTHS:
+                yield f"{name}={value} is not one of {WIDTHS}"
+
+    def _multiple_problems(self) -> Iterator[str]:
+        for name, unit_name in self.multiples:
+            value, unit = getattr(self, name), getattr(self, unit_name)
+            if value % unit:
+                yield f"{name}={value} is not a multiple of {unit_name}={unit}"
+
+    def load_problems(self) -> Iterator[str]:
+        """Yield each reason why the work-items cannot load the tiles as the kernel does."""
+        yield from ()
 
     def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
         """Yield each constraint that the parameters break for this device and these sizes."""
-        own = list(self.problems())
+        own = self.problems()
         yield from own
         if missing := self.missing(target):
             yield missing
@@ -217,17 +235,6 @@ class Rung:
     def note(self, target: Target) -> str:  # noqa: ARG002 - rung 8 uses it
         """Return which features the rung uses and which the device lacks; "" for most rungs."""
         return self.remark
-
-
-def multiples(rung: Rung, **of: str) -> Iterator[str]:
-    """Yield a problem for each parameter that is not a multiple of another one.
-
-    Each keyword is a parameter, and its value the name of the other one.
-    """
-    for name, unit_name in of.items():
-        value, unit = getattr(rung, name), getattr(rung, unit_name)
-        if value % unit:
-            yield f"{name}={value} is not a multiple of {unit_name}={unit}"
 
 
 @dataclass(frozen=True)
@@ -281,8 +288,7 @@ def count(rung: Rung, shape: Shape) -> Counts:
     shape : Shape
         The product, without padding.
     """
-    launches = {launch.kernel: launch for launch in rung.launches(shape)}
-    multiply = launches["multiply"]
+    multiply = next(x for x in rung.launches(shape) if x.kernel == "multiply")
     groups = multiply.groups[0] * multiply.groups[1]
     items = multiply.items[0] * multiply.items[1]
     m, n, k = rung.padded(shape)
@@ -295,24 +301,9 @@ def count(rung: Rung, shape: Shape) -> Counts:
         written_bytes=FLOAT_BYTES * rung.results(shape),
         local_read_bytes=by_items * is_tiled,
         local_written_bytes=by_tiles * is_tiled,
-        support_bytes=sum(_support_bytes(launch) for launch in rung.launches(shape)),
+        support_bytes=sum(launch.moved_bytes for launch in rung.launches(shape)),
         work_groups=groups,
         work_items=items,
         local_memory_bytes=rung.local_memory_bytes,
         flops=2 * m * n * k * rung.products,
     )
-
-
-def _support_bytes(launch: Launch) -> int:
-    """Return the bytes that a kernel other than ``multiply`` reads and writes."""
-    if launch.kernel == "multiply":
-        return 0
-    if launch.moved_bytes is not None:
-        return launch.moved_bytes
-    rows, columns, *padded = launch.sizes
-    read = written = rows * columns
-    if launch.kernel == "pad":
-        written = padded[0] * padded[1]
-    elif launch.kernel == "reduce":
-        read *= padded[0]
-    return FLOAT_BYTES * (read + written)

@@ -11,32 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, WIDTHS, Launch, Presets, Rung, Shape, Target, multiples
+from clgemm.ladder.rung import FLOAT_BYTES, Launch, Pairs, Presets, Rung, Shape, Target
 from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
 
-__all__ = [
-    "RUNGS",
-    "TUTORIAL_NAMES",
-    "AfterClBlas",
-    "AnySize",
-    "AsynchronousCopies",
-    "MoreWork",
-    "Naive",
-    "Prefetch",
-    "ReadOnlyShuffle",
-    "RegisterBlocks",
-    "RegisterPrefetch",
-    "SplitK",
-    "SwizzledOrder",
-    "Tiled",
-    "Transposed",
-    "WideLocalReads",
-    "WiderLoads",
-    "WiderTypes",
-    "configure",
-    "square_launch",
-]
-
+__all__ = ["RUNGS", "TUTORIAL_NAMES", "AsynchronousCopies", "WideLocalReads", "configure"]
 
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
 
@@ -51,6 +29,7 @@ class Naive(Rung):
     title = "naive"
     file = "01_naive.cl"
     kepler_gflops = 139
+    local_tiles = 0
     presets: ClassVar[Presets] = ({"tile": 32}, {"tile": 16}, {"tile": 8})
 
     @property
@@ -61,10 +40,6 @@ class Naive(Rung):
     def items(self) -> tuple[int, int]:
         return self.tile, self.tile
 
-    @property
-    def local_memory_bytes(self) -> int:
-        return 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tiled(Naive):
@@ -74,14 +49,11 @@ class Tiled(Naive):
     title = "tiling in local memory"
     file = "02_tiled.cl"
     kepler_gflops = 373
+    local_tiles = 1
 
     @property
     def extent(self) -> Shape:
         return Shape(self.tile, self.tile, self.tile)
-
-    @property
-    def local_memory_bytes(self) -> int:
-        return 2 * FLOAT_BYTES * self.tile**2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +66,7 @@ class MoreWork(Tiled):
     title = "more work per work-item"
     file = "03_more_work.cl"
     kepler_gflops = 689
+    multiples: ClassVar[Pairs] = (("tile", "work_n"),)
     presets: ClassVar[Presets] = (
         {"tile": 32, "work_n": 8},
         {"tile": 16, "work_n": 4},
@@ -103,11 +76,6 @@ class MoreWork(Tiled):
     @property
     def items(self) -> tuple[int, int]:
         return self.tile, self.tile // self.work_n
-
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if not bad:
-            yield from multiples(self, tile="work_n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +88,7 @@ class WiderTypes(Tiled):
     title = "wider data types"
     file = "04_wider_types.cl"
     kepler_gflops = 729
+    multiples: ClassVar[Pairs] = (("tile", "width"),)
     presets: ClassVar[Presets] = (
         {"tile": 32, "width": 4},
         {"tile": 16, "width": 4},
@@ -129,13 +98,6 @@ class WiderTypes(Tiled):
     @property
     def items(self) -> tuple[int, int]:
         return self.tile // self.width, self.tile
-
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if not bad:
-            yield from multiples(self, tile="width")
-            if self.width not in WIDTHS:
-                yield f"width={self.width} is not one of {WIDTHS}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +114,8 @@ class Transposed(Rung):
     title = "transposed B, rectangular tiles"
     file = "05_transposed.cl"
     kepler_gflops = 740
+    multiples: ClassVar[Pairs] = (("tile_n", "work_n"),)
+    same_sides: ClassVar[bool] = True  # whether one loop fetches the tiles of A and B
     presets: ClassVar[Presets] = (
         {"tile_m": 64, "tile_n": 64, "tile_k": 32, "work_n": 8},
         {"tile_m": 32, "tile_n": 32, "tile_k": 16, "work_n": 8},
@@ -183,31 +147,22 @@ class Transposed(Rung):
 
     def transposition(self, shape: Shape, b: str, b_t: str) -> Launch:
         """Return the launch that transposes B."""
-        local_memory_bytes = FLOAT_BYTES * self.transpose * (self.transpose + 1)
-        size = (shape.k, shape.n)
-        return square_launch("transpose", self.transpose, size, size, (b, b_t), local_memory_bytes)
+        size, moved = (shape.k, shape.n), 2 * shape.k * shape.n
+        launch = square_launch("transpose", self.transpose, size, size, (b, b_t), moved)
+        return launch._replace(
+            local_memory_bytes=FLOAT_BYTES * self.transpose * (self.transpose + 1)
+        )
 
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if not bad:
-            yield from (bad := list(multiples(self, tile_n="work_n")))
-        if not bad:
-            yield from self.fetch_problems()
-
-    def fetch_problems(self) -> Iterator[str]:
-        """Yield each reason why the work-items cannot share the loads of the tiles evenly."""
-        if self.tile_m != self.tile_n:
+    def load_problems(self) -> Iterator[str]:
+        if self.same_sides and self.tile_m != self.tile_n:
             yield f"tile_m={self.tile_m} differs from tile_n={self.tile_n}: one loop fetches both"
-        yield from self.share_problems("a", self.tile_m)
-
-    def share_problems(self, side: str, tile: int) -> Iterator[str]:
-        """Yield a problem unless all work-items load the same number of a tile's vectors."""
         items = self.items[0] * self.items[1]
-        if (loads := tile // self.load_width * self.tile_k) % items:
-            yield (
-                f"a tile of {side} takes {loads} loads of {self.load_width} floats, not a multiple "
-                f"of the {items} work-items"
-            )
+        for side, tile in (("a", self.tile_m), ("b", self.tile_n)):
+            if (loads := tile // self.load_width * self.tile_k) % items:
+                yield (
+                    f"a tile of {side} takes {loads} loads of {self.load_width} floats, not a "
+                    f"multiple of the {items} work-items"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +175,7 @@ class RegisterBlocks(Transposed):
     title = "2D register blocks"
     file = "06_register_blocks.cl"
     kepler_gflops = 1371
+    multiples: ClassVar[Pairs] = (*Transposed.multiples, ("tile_m", "work_m"))
     presets: ClassVar[Presets] = (
         {"tile_m": 128, "tile_n": 128, "tile_k": 16, "work_m": 8, "work_n": 8},
         {"tile_m": 64, "tile_n": 64, "tile_k": 16, "work_m": 8, "work_n": 8},
@@ -232,11 +188,6 @@ class RegisterBlocks(Transposed):
     def items(self) -> tuple[int, int]:
         return self.tile_m // self.work_m, self.tile_n // self.work_n
 
-    def fetch_problems(self) -> Iterator[str]:
-        yield from (bad := list(multiples(self, tile_m="work_m")))
-        if not bad:
-            yield from super().fetch_problems()
-
 
 @dataclass(frozen=True, kw_only=True)
 class WiderLoads(RegisterBlocks):
@@ -248,6 +199,11 @@ class WiderLoads(RegisterBlocks):
     title = "wider loads, register blocks"
     file = "07_wider_loads.cl"
     kepler_gflops = 1361
+    multiples: ClassVar[Pairs] = (
+        *RegisterBlocks.multiples,
+        ("tile_m", "width"),
+        ("tile_n", "width"),
+    )
     presets: ClassVar[Presets] = tuple(
         {**preset, "width": 4 if preset["tile_m"] >= 64 else 2} for preset in RegisterBlocks.presets
     )
@@ -255,18 +211,6 @@ class WiderLoads(RegisterBlocks):
     @property
     def load_width(self) -> int:
         return self.width
-
-    def fetch_problems(self) -> Iterator[str]:
-        yield from (bad := list(self.width_problems("tile_m")))
-        if not bad:
-            yield from super().fetch_problems()
-
-    def width_problems(self, *tiles: str) -> Iterator[str]:
-        """Yield a problem unless the sides of the tiles are multiples of the vector width."""
-        if self.width not in WIDTHS:
-            yield f"width={self.width} is not one of {WIDTHS}"
-        else:
-            yield from multiples(self, **dict.fromkeys(tiles, "width"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,14 +238,13 @@ class ReadOnlyShuffle(WiderLoads):
         for preset in WiderLoads.presets
     )
 
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if bad:
-            return
+    def load_problems(self) -> Iterator[str]:
+        yield from super().load_problems()
         if self.read_only and self.width not in READ_ONLY_WIDTHS:
             yield f"width={self.width} is not one of {READ_ONLY_WIDTHS} with read_only=1"
         if self.shuffle:
-            yield from multiples(self, lanes="work_n")
+            if self.lanes % self.work_n:
+                yield f"lanes={self.lanes} is not a multiple of work_n={self.work_n}"
             if self.items[0] % self.work_n:
                 yield (
                     f"{self.items[0]} work-items along the rows are not a multiple of "
@@ -310,15 +253,16 @@ class ReadOnlyShuffle(WiderLoads):
 
     def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
         yield from super().problems_on(target, shape)
-        if any(self.problems()):
+        if self.problems():
             return
-        if self.read_only and not target.read_only:
+        if self.read_only and not target.is_nvidia:
             yield "read_only=1, but the device's compiler has no read-only loads"
         if not self.shuffle:
             return
         if self.lanes not in target.lanes:
             yield f"lanes={self.lanes} is not a sub-group size with shuffles here: {target.lanes}"
-        items = self.items[0] * (1 if target.row_sub_groups else self.items[1])
+        # Elsewhere than on NVIDIA's GPUs, a sub-group must lie in one row of work-items.
+        items = self.items[0] * (self.items[1] if target.is_nvidia else 1)
         if items % self.lanes:
             yield f"{items} work-items are not a multiple of lanes={self.lanes}"
 
@@ -328,7 +272,7 @@ class ReadOnlyShuffle(WiderLoads):
         return rows, 1 if self.shuffle else columns
 
     def macros(self, target: Target) -> dict[str, int]:
-        return {**super().macros(target), "PTX": int(target.ptx)}
+        return {**super().macros(target), "PTX": int(target.is_nvidia and not target.is_cuda)}
 
     def note(self, target: Target) -> str:
         used = [
@@ -338,7 +282,7 @@ class ReadOnlyShuffle(WiderLoads):
         ]
         missing = [
             name
-            for name, there in (("read-only loads", target.read_only), ("shuffles", target.lanes))
+            for name, there in (("read-only loads", target.is_nvidia), ("shuffles", target.lanes))
             if not there
         ]
         text = "with " + " and ".join(used) if used else "with rung 7's loads"
@@ -354,10 +298,7 @@ class Prefetch(WiderLoads):
     file = "09_prefetch.cl"
     follows = 7
     kepler_gflops = 1153
-
-    @property
-    def local_memory_bytes(self) -> int:
-        return 2 * super().local_memory_bytes
+    local_tiles = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,6 +312,7 @@ class AnySize(Prefetch):
     file = "10_any_size.cl"
     follows = 9
     kepler_gflops = 1251
+    same_sides = False
     presets: ClassVar[Presets] = (
         {"tile_m": 160, "tile_n": 160, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
         {"tile_m": 80, "tile_n": 80, "tile_k": 16, "work_m": 10, "work_n": 10, "width": 2},
@@ -393,23 +335,18 @@ class AnySize(Prefetch):
         (m, n, k), padded = shape, self.padded(shape)
 
         def pad(rows: int, columns: int, to: tuple[int, int], name: str) -> Launch:
-            sizes = (rows, columns, *to)
-            return square_launch("pad", self.pad, to, sizes, (name, f"{name}_padded"))
+            sizes, moved = (rows, columns, *to), rows * columns + to[0] * to[1]
+            return square_launch("pad", self.pad, to, sizes, (name, f"{name}_padded"), moved)
 
         return (
             pad(m, k, (padded.m, padded.k), "a"),
             pad(k, n, (padded.k, padded.n), "b"),
             self.transposition(padded, "b_padded", "b_t"),
             self.multiply(padded, "a_padded", "b_t", "c_padded"),
-            square_launch("unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c")),
+            square_launch(
+                "unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c"), 2 * m * n
+            ),
         )
-
-    def fetch_problems(self) -> Iterator[str]:
-        bad = [*self.width_problems("tile_m", "tile_n"), *multiples(self, tile_m="work_m")]
-        yield from bad
-        if not bad:
-            yield from self.share_problems("a", self.tile_m)
-            yield from self.share_problems("b", self.tile_n)
 
 
 def square_launch(
@@ -418,11 +355,17 @@ def square_launch(
     covered: tuple[int, int],
     sizes: tuple[int, ...],
     buffers: tuple[str, ...],
-    local_memory_bytes: int = 0,
+    moved: int,
 ) -> Launch:
-    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix."""
+    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix.
+
+    Parameters
+    ----------
+    moved : int
+        Floats that it reads and writes.
+    """
     groups = (-(-covered[0] // side), -(-covered[1] // side))
-    return Launch(kernel, sizes, buffers, groups, (side, side), local_memory_bytes)
+    return Launch(kernel, sizes, buffers, groups, (side, side), 0, FLOAT_BYTES * moved)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -439,6 +382,9 @@ class AfterClBlas(Rung):
     title = "after clBlas: no local memory"
     file = "11_after_clblas.cl"
     follows = 4
+    vectors = frozenset({"width", "work_m"})
+    multiples: ClassVar[Pairs] = (("tile_m", "work_m"), ("tile_n", "work_n"))
+    local_tiles = 0
     presets: ClassVar[Presets] = (
         {"tile_m": 64, "tile_n": 32, "work_m": 8, "work_n": 4, "width": 4},
         {"tile_m": 32, "tile_n": 16, "work_m": 8, "work_n": 4, "width": 4},
@@ -454,18 +400,6 @@ class AfterClBlas(Rung):
     def items(self) -> tuple[int, int]:
         return self.tile_m // self.work_m, self.tile_n // self.work_n
 
-    @property
-    def local_memory_bytes(self) -> int:
-        return 0
-
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if not bad:
-            yield from multiples(self, tile_m="work_m", tile_n="work_n")
-            for name, value in (("work_m", self.work_m), ("width", self.width)):
-                if value not in WIDTHS:
-                    yield f"{name}={value} is not one of {WIDTHS}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class WideLocalReads(Prefetch):
@@ -476,11 +410,7 @@ class WideLocalReads(Prefetch):
     file = "12_wide_local_reads.cl"
     follows = 9
     kepler_gflops = 0
-
-    def problems(self) -> Iterator[str]:
-        yield from (bad := list(super().problems()))
-        if not bad:
-            yield from multiples(self, work_m="width", work_n="width")
+    multiples: ClassVar[Pairs] = (*Prefetch.multiples, ("work_m", "width"), ("work_n", "width"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -497,10 +427,9 @@ class RegisterPrefetch(WideLocalReads):
         *WideLocalReads.presets,
     )
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
-        if self.tile_k % 2:
-            yield f"tile_k={self.tile_k} is odd: two steps along k take turns"
+    def problems(self) -> list[str]:
+        odd = f"tile_k={self.tile_k} is odd: two steps along k take turns"
+        return super().problems() + [odd] * (self.tile_k % 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -511,17 +440,16 @@ class AsynchronousCopies(RegisterPrefetch):
     title = "asynchronous copies"
     file = "16_asynchronous_copies.cl"
     follows = 13
+    same_sides = False
     presets: ClassVar[Presets] = WideLocalReads.presets
 
-    def fetch_problems(self) -> Iterator[str]:
-        yield from (bad := list(self.width_problems("tile_m", "tile_n")))
-        if not bad:
-            yield from multiples(self, tile_m="work_m")
+    def load_problems(self) -> Iterator[str]:
+        yield from ()  # the device shares the loads
 
     @classmethod
     def missing(cls, target: Target) -> str:
-        there = target.asynchronous_copies
-        return "" if there else "the toolchain does not have OpenCL's async_work_group_copy"
+        lacks = "the toolchain does not have OpenCL's async_work_group_copy"
+        return lacks if target.is_cuda else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -556,10 +484,11 @@ class SplitK(SwizzledOrder):
         multiply = self.multiply(shape, "a", "b_t", "partial")
         tiles_m, tiles_n = multiply.groups
         covered, sizes = (shape.m, shape.n), (shape.m, shape.n, self.split)
+        moved = shape.m * shape.n * (self.split + 1)
         return (
             self.transposition(shape, "b", "b_t"),
             multiply._replace(groups=(tiles_m, tiles_n * self.split)),
-            square_launch("reduce", self.reduce, covered, sizes, ("partial", "c")),
+            square_launch("reduce", self.reduce, covered, sizes, ("partial", "c"), moved),
         )
 
     def steps(self, shape: Shape) -> int:

@@ -17,7 +17,6 @@ __all__ = [
     "Block",
     "Line",
     "Story",
-    "cuda_header",
     "kernel_text",
     "source",
     "step",
@@ -30,20 +29,13 @@ _FOLDER = resources.files("clgemm").joinpath("kernels", "ladder")
 
 def source(rung: Rung) -> str:
     """Return the OpenCL C of a rung, including its supporting kernels."""
-    files = [rung.file]
-    if hasattr(rung, "transpose"):
-        files.insert(0, "transpose.cl")
-    return "\n".join(map(kernel_text, files))
+    supporting = ["transpose.cl"] if hasattr(rung, "transpose") else []
+    return "\n".join(map(kernel_text, [*supporting, rung.file]))
 
 
 def kernel_text(name: str) -> str:
     """Return a file of the ladder's folder of kernels, such as ``wgsl/01_naive.wgsl``."""
     return _FOLDER.joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
-def cuda_header() -> str:
-    """Return the header that lets NVRTC compile the rungs' OpenCL C as CUDA C++."""
-    return kernel_text("opencl_to_cuda.h")
 
 
 def wgsl_names() -> set[str]:

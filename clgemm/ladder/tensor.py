@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, ROUNDOFF, Launch, Presets, Rung, Shape, Target
+from clgemm.ladder.rung import FLOAT_BYTES, Launch, Presets, Rung, Shape, Target
 
 __all__ = ["Guard", "PackedHalves", "SplitOperands", "TensorCores", "WarpGroups"]
 
@@ -33,16 +33,14 @@ class PackedHalves(Rung):
 
     swizzle: int = 8
 
+    # The compute capabilities that have the instructions: the first and the last one, in words too.
+    first: ClassVar[tuple[int, int]]
+    last: ClassVar[tuple[int, int]]
     needs: ClassVar[str]
 
     @classmethod
-    def runs_on(cls, capability: tuple[int, int]) -> bool:
-        """Tell whether GPUs of this compute capability have the instructions."""
-        raise NotImplementedError
-
-    @classmethod
     def missing(cls, target: Target) -> str:
-        if cls.runs_on(target.capability):
+        if cls.first <= target.capability <= cls.last:
             return ""
         text = f"it needs {cls.needs}, through NVIDIA's OpenCL"
         if any(target.capability):
@@ -51,7 +49,7 @@ class PackedHalves(Rung):
 
     def error_bound(self, shape: Shape) -> float:
         """Return the bound on |C - C_exact| / (|A| |B|) of operands in half precision."""
-        return 2.0**-10 + 2.0**-22 + 2 * shape.k * ROUNDOFF
+        return 2.0**-10 + 2.0**-22 + shape.k * 2.0**-23
 
     @property
     def packed_tile_bytes(self) -> int:
@@ -117,11 +115,9 @@ class TensorCores(PackedHalves):
     follows = 14
     presets: ClassVar[Presets] = ({"tile_k": 32},)
     remark = "in half precision"
-    needs: ClassVar[str] = "an NVIDIA GPU of compute capability 8.0 or later"
-
-    @classmethod
-    def runs_on(cls, capability: tuple[int, int]) -> bool:
-        return capability >= (8, 0)
+    local_tiles = 2
+    first, last = (8, 0), (99, 9)
+    needs = "an NVIDIA GPU of compute capability 8.0 or later"
 
     @property
     def extent(self) -> Shape:
@@ -136,12 +132,7 @@ class TensorCores(PackedHalves):
         # Each of eight sub-groups reads 32 rows of A and 64 columns of B.
         return HALF_BYTES * self.tile_k * 8 * (32 + 64)
 
-    @property
-    def local_memory_bytes(self) -> int:
-        return 2 * self.tile_bytes
-
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
+    def load_problems(self) -> Iterator[str]:
         if self.tile_k not in (16, 32, 48):
             yield f"tile_k={self.tile_k} is not 16, 32 or 48"
 
@@ -161,12 +152,9 @@ class WarpGroups(PackedHalves):
     options = ("-cl-nv-maxrregcount=224",)
     presets: ClassVar[Presets] = ({"stages": 4},)
     remark = "in half precision"
-    needs: ClassVar[str] = "an NVIDIA GPU of compute capability 9.0"
+    first = last = (9, 0)  # wgmma was there for one generation only
+    needs = "an NVIDIA GPU of compute capability 9.0"
     most_stages: ClassVar[int] = 4
-
-    @classmethod
-    def runs_on(cls, capability: tuple[int, int]) -> bool:
-        return capability == (9, 0)  # wgmma was there for one generation only
 
     @property
     def extent(self) -> Shape:
@@ -198,8 +186,7 @@ class WarpGroups(PackedHalves):
         del macros["WORK_GROUPS"]  # the kernel takes any number
         return macros
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
+    def load_problems(self) -> Iterator[str]:
         if self.stages > self.most_stages:
             yield f"stages={self.stages} is more than {self.most_stages}: local memory is full"
 

@@ -271,21 +271,28 @@ def compared(
         if z is not None:
             exact = exact + beta * z
     found = widened(result)
-    problem = _Problem(x, y, z, alpha, beta, mode)
+    about = (
+        f"alpha op(A) op(B) + beta C of m={x.shape[-2]}, n={y.shape[-1]}, k={x.shape[-1]}, "
+        f"alpha={alpha:g}, beta={beta:g}, precision={mode!r}"
+    )
     if found.shape != exact.shape:
-        return np.inf, f"{problem}: the result has shape {found.shape}, not {exact.shape}"
+        return np.inf, f"{about}: the result has shape {found.shape}, not {exact.shape}"
     dtype = getattr(result, "dtype", np.asarray(result).dtype)
     if dtype != np.float32:
-        return np.inf, f"{problem}: the result has dtype {dtype}, not float32"
+        return np.inf, f"{about}: the result has dtype {dtype}, not float32"
     if not exact.size:
         return 0.0, ""
     bound = error_bound(x, y, alpha, beta, z, precision=mode)
     units = _units(found, exact, bound)
-    units[~problem.compared(exact)] = 0.0
-    if (wrong := int((units > 1).sum())) == 0:
-        return float(units.max()), ""
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
-    return float(units[worst]), problem.message(found, exact, bound, units, worst, wrong)
+    # What is promised: sums that stay in range, and IEEE's special values.
+    terms = abs(finite(x)) @ abs(finite(y)) * (max(1.0, abs(alpha)) if alpha else 0.0)
+    if z is not None:
+        terms = terms + abs(beta) * abs(finite(z))
+    units[~(terms <= LARGEST / 2)] = 0.0
+    if mode == "fast":
+        units[~np.isfinite(exact)] = 0.0
+    worst = float(units.max())
+    return worst, _message(about, (x, y, z), found, exact, bound, units) if worst > 1 else ""
 
 
 def _units(found: Array, exact: Array, bound: Array) -> Array:
@@ -301,58 +308,30 @@ def _units(found: Array, exact: Array, bound: Array) -> Array:
     return np.where(both, units, np.where(same, 0.0, np.inf))
 
 
-class _Problem:
-    """The operands of a product in float64, for messages and for what is compared."""
-
-    def __init__(
-        self, a: Array, b: Array, c: Array | None, alpha: float, beta: float, precision: str
-    ) -> None:
-        self.a, self.b, self.c = a, b, c
-        self.alpha, self.beta = alpha, beta
-        self.precision = precision
-
-    def compared(self, exact: Array) -> Array:
-        """Tell which elements are promised: sums that stay in range, and IEEE's special values."""
-        terms = abs(finite(self.a)) @ abs(finite(self.b))
-        total = max(1.0, abs(self.alpha)) * terms if self.alpha else 0 * terms
-        if self.c is not None:
-            total = total + abs(self.beta) * abs(finite(self.c))
-        promised: Array = total <= LARGEST / 2
-        return promised & np.isfinite(exact) if self.precision == "fast" else promised
-
-    def __str__(self) -> str:
-        m, k = self.a.shape[-2:]
-        return (
-            f"alpha op(A) op(B) + beta C of m={m}, n={self.b.shape[-1]}, k={k}, "
-            f"alpha={self.alpha:g}, beta={self.beta:g}, precision={self.precision!r}"
-        )
-
-    def message(
-        self,
-        found: Array,
-        exact: Array,
-        bound: Array,
-        units: Array,
-        at: tuple[int, ...],
-        wrong: int,
-    ) -> str:
-        """Return what an error says: the worst element, its error, its row and column."""
-        batch, (i, j) = exact.shape[:-2], at[-2:]
-        a = np.broadcast_to(self.a, (*batch, *self.a.shape[-2:]))[at[:-2]]
-        b = np.broadcast_to(self.b, (*batch, *self.b.shape[-2:]))[at[:-2]]
-        place = ", ".join(map(str, at))
-        lines = [
-            str(self),
-            f"{wrong} of {exact.size} elements are wrong",
-            f"the worst: C[{place}] is {found[at]:.9g} instead of {exact[at]:.9g}",
-            f"its error is {units[at]:.4g} times the bound of {bound[at]:.3g}",
-            f"row {i} of op(A): {_text(a[i])}",
-            f"column {j} of op(B): {_text(b[:, j])}",
-        ]
-        if self.c is not None:
-            before = np.broadcast_to(self.c, exact.shape)[at]
-            lines.append(f"C[{place}] before: {before:.9g}")
-        return "\n".join(lines)
+def _message(
+    about: str,
+    operands: tuple[Array, Array, Array | None],
+    found: Array,
+    exact: Array,
+    bound: Array,
+    units: Array,
+) -> str:
+    """Return what an error says: the worst element, its error, its row and column."""
+    a, b, c = operands
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(units)), units.shape))
+    (i, j), place = at[-2:], ", ".join(map(str, at))
+    of_a, of_b = (np.broadcast_to(x, (*exact.shape[:-2], *x.shape[-2:]))[at[:-2]] for x in (a, b))
+    lines = [
+        about,
+        f"{int((units > 1).sum())} of {exact.size} elements are wrong",
+        f"the worst: C[{place}] is {found[at]:.9g} instead of {exact[at]:.9g}",
+        f"its error is {units[at]:.4g} times the bound of {bound[at]:.3g}",
+        f"row {i} of op(A): {_text(of_a[i])}",
+        f"column {j} of op(B): {_text(of_b[:, j])}",
+    ]
+    if c is not None:
+        lines.append(f"C[{place}] before: {np.broadcast_to(c, exact.shape)[at]:.9g}")
+    return "\n".join(lines)
 
 
 def _text(row: Array) -> str:

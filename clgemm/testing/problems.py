@@ -280,15 +280,6 @@ class ArrayLayout:
             view = np.broadcast_to(view, shape)
         return Operand.of(base, view)
 
-    def __repr__(self) -> str:
-        """Return what differs from an array of its own, contiguous by rows."""
-        zeros, ones = (0,) * len(self.axes), (1,) * len(self.axes)
-        parts = [f"axes={self.axes}"] if self.axes != tuple(range(len(self.axes))) else []
-        parts += [f"steps={self.steps}"] if self.steps != ones else []
-        parts += [f"before={self.before}"] if self.before != zeros else []
-        parts += [f"after={self.after}"] if self.after != zeros else []
-        return f"ArrayLayout({', '.join(parts) or 'contiguous'})"
-
 
 class BlasCall(NamedTuple):
     """The arguments of a BLAS sgemm: ``C = alpha op(A) op(B) + beta C`` in flat storage.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,12 @@ except ImportError as error:
 
 __all__ = ["gemm_problems", "layouts", "matrices", "sides", "stacks"]
 
-Array = npt.NDArray[Any]
 # Lengths around the edges of common tiles and vectors.
 EDGES = sorted(
     {max(0, t + d) for t in (0, 4, 8, 16, 24, 32, 64, 128) for d in (-1, 0, 1)} | {65, 130}
 )
 MAX_SIDE, MAX_WORK, MAX_ELEMENTS = 130, 2**22, 2**16
-GUARD_OF_C = 12345.0
+MAX_GUARDS, GUARD_OF_C = 3, 12345.0
 ALPHAS = st.sampled_from([1.0, 0.0, -1.0, 2.0, -3.0])
 BETAS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0])
 
@@ -56,9 +55,8 @@ def layouts(
     negative: bool = True,
     zero: bool = False,
     max_step: int = 3,
-    max_guards: int = 3,
 ) -> ArrayLayout:
-    """Return a strategy for how an array lies in memory.
+    """Return a strategy for how an array lies in memory, with up to three guards at each end.
 
     It shrinks to an array of its own, contiguous by rows.
 
@@ -71,8 +69,6 @@ def layouts(
         an array of repeated slices.
     max_step : int, optional
         The largest distance between neighbours along an axis; 1 for BLAS storage.
-    max_guards : int, optional
-        The most guard elements before and after each axis.
 
     Returns
     -------
@@ -82,8 +78,7 @@ def layouts(
     steps += [-step for step in (1, 2) if step <= max_step] * negative + [0] * zero
     axes = tuple(draw(st.permutations(range(ndim))))
     rows = [draw(st.sampled_from(steps)) for _ in range(ndim)]
-    before = [draw(st.integers(0, max_guards)) for _ in range(ndim)]
-    after = [draw(st.integers(0, max_guards)) for _ in range(ndim)]
+    before, after = ([draw(st.integers(0, MAX_GUARDS)) for _ in range(ndim)] for _ in range(2))
     return ArrayLayout(axes, tuple(rows), tuple(before), tuple(after))
 
 
@@ -97,8 +92,6 @@ def stacks(
     rows: int | st.SearchStrategy[int] | None = None,
     columns: int | st.SearchStrategy[int] | None = None,
     *,
-    batch: Sequence[int] | None = None,
-    min_dims: int = 0,
     max_dims: int = 3,
     max_side: int = MAX_SIDE,
     max_elements: int = MAX_ELEMENTS,
@@ -114,9 +107,8 @@ def stacks(
     ----------
     rows, columns : int or strategy of int, optional
         The sides of the matrices; any from 0 to `max_side` if left out.
-    batch : sequence of int, optional
-        The shape of the batch; any of `min_dims` to `max_dims` axes of at most 4 if left out.
-    min_dims, max_dims : int, optional
+    max_dims : int, optional
+        The most axes of the batch, each of at most 4.
     max_side : int, optional
         The largest side that is drawn.
     max_elements : int, optional
@@ -134,14 +126,11 @@ def stacks(
     """
     m = _drawn(draw, sides(max_side) if rows is None else rows)
     n = _drawn(draw, sides(max_side) if columns is None else columns)
-    if batch is None:
-        room = max_elements // max(1, m * n)
-        dims = draw(st.integers(min_dims, max_dims))
-        found: list[int] = []
-        for _ in range(dims):
-            most = min(4, room // max(1, math.prod(found)))
-            found.append(draw(st.integers(0, max(most, 1))))
-        batch = found
+    room = max_elements // max(1, m * n)
+    batch: list[int] = []
+    for _ in range(draw(st.integers(0, max_dims))):
+        most = min(4, room // max(1, math.prod(batch)))
+        batch.append(draw(st.integers(0, max(most, 1))))
     shape = (*batch, m, n)
     values = _values(draw, shape, data, special)[0]
     return draw(layouts(len(shape)) if layout is None else layout).place(values).view
@@ -174,16 +163,8 @@ def matrices(
 
     Parameters
     ----------
-    rows, columns : int or strategy of int, optional
-        The sides; any from 0 to `max_side` if left out.
-    max_side : int, optional
-        The largest side that is drawn.
-    data : sequence of str, optional
-        The families of elements, out of `clgemm.testing.DATA`.
-    layout : strategy of ArrayLayout, optional
-        As `layouts`; all of them if left out.
-    special : bool, optional
-        Whether NaN and infinities may be among the elements.
+    rows, columns, max_side, data, layout, special
+        As for `stacks`.
 
     Returns
     -------
@@ -195,7 +176,7 @@ def matrices(
     ... def test_rotation(x): ...
     """
     return stacks(
-        rows, columns, batch=(), max_side=max_side, data=data, layout=layout, special=special
+        rows, columns, max_dims=0, max_side=max_side, data=data, layout=layout, special=special
     )
 
 
@@ -266,19 +247,17 @@ def gemm_problems(
     trans_a, trans_b = draw(st.sampled_from(flags)), draw(st.sampled_from(flags))
     overwrite = 1 if order else draw(st.sampled_from([0, 1]))
     shape_a, shape_b = ((k, m) if trans_a else (m, k)), ((n, k) if trans_b else (k, n))
-    if overlap and not order and draw(st.booleans()):
-        windows, name = _windows(draw, (shape_a, shape_b, (m, n)), data, special)
-        a, b, c = windows
+    shared = bool(overlap and not order and draw(st.booleans()))
+    if shared:
+        (a, b, c), name = _windows(draw, (shape_a, shape_b, (m, n)), data, special)
         names = name, name
-        shared = True
     else:
-        shared = False
 
         def lying(zero: bool = False) -> ArrayLayout:
             if not order:
                 return draw(layouts(zero=zero))
             plain = draw(layouts(max_step=1, negative=False))
-            return ArrayLayout((1, 0) if order == "F" else (0, 1), *_rest(plain))
+            return replace(plain, axes=(1, 0) if order == "F" else (0, 1))
 
         values_a, name_a = _values(draw, shape_a, data, special)
         values_b, name_b = _values(draw, shape_b, data, special)
@@ -293,13 +272,9 @@ def gemm_problems(
     return GemmProblem(by, on, a, b, c, trans_a, trans_b, overwrite, order, names, shared)
 
 
-def _rest(layout: ArrayLayout) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    return layout.steps, layout.before, layout.after
-
-
 def _windows(
     draw: st.DrawFn, shapes: Sequence[tuple[int, int]], data: Sequence[str], special: bool
-) -> tuple[tuple[Operand, Operand, Operand], str]:
+) -> tuple[list[Operand], str]:
     """Return windows of one array for A, B and C, and the family of its elements."""
     sides_of_base = [max(shape[axis] for shape in shapes) + 3 for axis in (0, 1)]
     base, name = _values(draw, (sides_of_base[0], sides_of_base[1]), data, special)
@@ -308,5 +283,4 @@ def _windows(
         i = draw(st.integers(0, sides_of_base[0] - rows))
         j = draw(st.integers(0, sides_of_base[1] - columns))
         views.append(base[i : i + rows, j : j + columns])
-    a, b, c = (Operand.of(base, view) for view in views)
-    return (a, b, c), name
+    return [Operand.of(base, view) for view in views], name

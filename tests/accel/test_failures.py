@@ -44,6 +44,20 @@ def plant(monkeypatch, error):
     monkeypatch.setattr(numpy_rules, "_multiply", fail)
 
 
+@pytest.fixture
+def failing_log():
+    """A logging handler that raises."""
+
+    class Handler(logging.Handler):
+        def emit(self, _):
+            raise OSError("disk full")
+
+    handler = Handler()
+    logging.getLogger("clgemm").addHandler(handler)
+    yield
+    logging.getLogger("clgemm").removeHandler(handler)
+
+
 # Near the recursion limit.
 
 
@@ -155,22 +169,12 @@ def test_a_signal_handlers_exception_is_never_taken_for_the_devices(
     assert report().offloaded == 1
 
 
-def test_a_failing_log_costs_no_product(device, monkeypatch):
+def test_a_failing_log_costs_no_product(device, monkeypatch, failing_log):
     """An exception in a logging handler does not stop a product."""
-
-    class Handler(logging.Handler):
-        def emit(self, _):
-            raise OSError("disk full")
-
-    handler = Handler()
-    logging.getLogger("clgemm").addHandler(handler)
     plant(monkeypatch, cl.RuntimeError("planted"))
-    try:
-        with enabled(threshold=0):
-            np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
-            np.testing.assert_array_equal(np.dot(SQUARE, OTHER), SQUARE_EXACT)
-    finally:
-        logging.getLogger("clgemm").removeHandler(handler)
+    with enabled(threshold=0):
+        np.testing.assert_array_equal(SQUARE @ OTHER, SQUARE_EXACT)
+        np.testing.assert_array_equal(np.dot(SQUARE, OTHER), SQUARE_EXACT)
     assert report().stayed == {failures.FAILED: 2}
 
 
@@ -432,22 +436,12 @@ def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypat
     assert preparation.state.is_open
 
 
-def test_a_failing_log_of_the_preparation_costs_no_product(ready, monkeypatch):
+def test_a_failing_log_of_the_preparation_costs_no_product(ready, monkeypatch, failing_log):
     """An exception in a logging handler does not stop a product when the device is given up."""
-
-    class Handler(logging.Handler):
-        def emit(self, _):
-            raise OSError("disk full")
-
     preparation._warn_once.cache_clear()
     decide_for_the_device()
     plant(monkeypatch, NoDeviceError("it is gone"))
-    handler = Handler()
-    logging.getLogger("clgemm").addHandler(handler)
-    try:
-        np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
-    finally:
-        logging.getLogger("clgemm").removeHandler(handler)
+    np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
 
 
 # Products inside others, and at the exit.

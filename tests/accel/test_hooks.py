@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import time
 
@@ -9,7 +10,18 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 import pytest
-from accelerated import EXACT, RANDOM, A, B, PlantedError, expect, integers, offloading
+from accelerated import (
+    EXACT,
+    OTHER,
+    RANDOM,
+    SQUARE,
+    A,
+    B,
+    PlantedError,
+    expect,
+    integers,
+    offloading,
+)
 
 import clgemm
 from clgemm import numpy_rules
@@ -42,12 +54,10 @@ CALLS = {
     "dot in place": lambda a, b: np.dot(a, b, np.full((30, 40), np.nan, np.float32)),
     "wider result": lambda a, b: np.matmul(a, b, out=np.empty((30, 40))),
     "narrower operand": lambda a, b: a.astype(np.float16) @ b,
-    "list": lambda a, b: a.tolist() @ b if not NUMPY_2 else np.matmul(a, b),
 }
 if NUMPY_2:
     CALLS["linalg.matmul"] = lambda a, b: np.linalg.matmul(a, b)
     CALLS["linalg.tensordot"] = lambda a, b: np.linalg.tensordot(a, b, axes=1)
-del CALLS["list"]  # NumPy makes float64 of it
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -111,11 +121,12 @@ def test_dot_of_stacks(device):
 def test_overlapping_results(device):
     """A product is right if `out` is an operand or a view of one."""
     for out in (lambda x: x, lambda x: x.T, lambda x: x[::-1]):
-        square = integers(12, 12)
-        expected = square.astype(np.float64) @ square.astype(np.float64).T
-        with offloading():
-            found = np.matmul(square, square.T, out=out(square))
-        np.testing.assert_array_equal(found, expected)
+        for _ in range(3):  # once planned, too
+            square = integers(12, 12)
+            expected = square.astype(np.float64) @ square.astype(np.float64).T
+            with offloading():
+                found = np.matmul(square, square.T, out=out(square))
+            np.testing.assert_array_equal(found, expected)
     square = integers(12, 12)
     expected = square.astype(np.float64) @ B[:12, :12].astype(np.float64)
     with enabled(threshold=0):
@@ -158,6 +169,17 @@ BAD = {
     "too few arguments": lambda: np.dot(A),
     "where": lambda: np.matmul(A, B, where=True),
     "None": lambda: A @ None,
+    "no array": lambda: np.ndarray.dot(),
+    "another type": lambda: np.ndarray.dot(3),
+    "too many operands": lambda: A.dot(A, A, A),
+    "an unknown keyword alone": lambda: np.ndarray.dot(A, c=3),
+    "the operator of another type": lambda: np.ndarray.__matmul__(3, A),
+    "the operator without an operand": lambda: A.__matmul__(),
+    "the operator of text": lambda: A @ "text",
+    "matmul without operands": lambda: np.matmul(),
+    "matmul's keyword": lambda: np.matmul(A, B, unknown=1),
+    "inner's keyword": lambda: np.inner(a=A, b=A),
+    "a text as dot's result": lambda: np.dot(A, B, out="text"),
 }
 
 
@@ -274,9 +296,6 @@ def test_aliased_and_empty_products(device):
                 np.testing.assert_array_equal(found, np.zeros((m, n)))
 
 
-PRODUCTS = {"matmul": np.matmul, "operator": lambda a, b: a @ b, "dot": np.dot}
-
-
 # Products that are repeated.
 
 AGAIN = {
@@ -303,17 +322,6 @@ def test_what_is_repeated_is_planned_once(name, device, planned):
             found = product(a, b)
         np.testing.assert_array_equal(found, expected)
     assert len(planned) == 1
-
-
-def test_a_result_that_overlaps_an_operand_is_right_each_time(device):
-    """A repeated product whose result overlaps an operand is right each time."""
-    a = integers(33, 33)
-    with clgemm.device(device), offloading():
-        for _ in range(3):
-            b = integers(33, 33)
-            expected = a.astype(np.int64) @ b.astype(np.int64)
-            np.matmul(a, b, out=b)
-            np.testing.assert_array_equal(b, expected)
 
 
 def test_another_precision_is_another_product(device, planned):
@@ -538,3 +546,115 @@ def test_an_out_is_taken_as_numpy_takes_it(device, monkeypatch):
         for call in (lambda: np.dot(a, a, unaligned), lambda: a.dot(a, unaligned)):
             with pytest.raises(ValueError, match="output array is not acceptable"):
                 call()
+
+
+# The layout of results.
+
+
+@pytest.mark.parametrize("order", ["K", "A", "C", "F"])
+def test_results_are_laid_out_as_numpys(order, device):
+    """Results have NumPy's strides and own their data, for operands of any layout."""
+    for _ in range(50):
+        batch = tuple(RANDOM.integers(2, 4, RANDOM.integers(0, 4)))
+        operands = []
+        for core in ((4, 5), (5, 6)):
+            axes = RANDOM.permutation(len(batch) + 2)
+            shape = (*batch, *core)
+            x = RANDOM.integers(1, 9, [shape[i] for i in axes]).astype(np.float32)
+            operands.append(x.transpose(np.argsort(axes)))
+        plain = np.matmul(*operands, order=order)
+        with enabled(threshold=0):
+            found = np.matmul(*operands, order=order)
+            assert report().offloaded == 1
+        np.testing.assert_array_equal(found, plain)
+        assert found.strides == plain.strides
+        assert found.flags.owndata
+
+
+STACK = RANDOM.integers(1, 9, (3, 5, 4)).astype(np.float32)
+
+
+OWNED = {
+    "operator": ("accel", lambda: SQUARE @ OTHER),
+    "stacks": ("accel", lambda: np.matmul(STACK, STACK[0].T)),
+    "np.dot": ("accel", lambda: np.dot(SQUARE, OTHER)),
+    "np.dot of a vector": ("accel", lambda: np.dot(SQUARE, OTHER[0])),
+    "np.dot of stacks": ("accel", lambda: np.dot(STACK, STACK[0].T)),
+    "ndarray.dot": ("accel", lambda: SQUARE.dot(OTHER)),
+    "np.inner": ("accel", lambda: np.inner(SQUARE, OTHER)),
+    "np.linalg.multi_dot": ("accel", lambda: np.linalg.multi_dot([SQUARE, OTHER, SQUARE])),
+    "np.tensordot": ("accel", lambda: np.tensordot(STACK, STACK[0].T, 1)),
+    "dot": ("clgemm", lambda: clgemm.dot(SQUARE, OTHER)),
+    "inner": ("clgemm", lambda: clgemm.inner(SQUARE, OTHER)),
+    "matmul": ("clgemm", lambda: clgemm.matmul(STACK, STACK[0].T)),
+    "multi_dot": ("clgemm", lambda: clgemm.multi_dot([SQUARE, OTHER, SQUARE])),
+    "tensordot": ("clgemm", lambda: clgemm.tensordot(STACK, STACK[0].T, 1)),
+}
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_results_own_their_data(name, device):
+    """Results own their data where NumPy's do, so that they can be resized."""
+    side, call = OWNED[name]
+    plain = call()
+    for _ in range(2):  # the second call is from the call cache
+        if side == "accel":
+            with enabled(threshold=0):
+                found = call()
+            assert found.flags.owndata == plain.flags.owndata
+        else:
+            found = call()
+            assert found.flags.owndata == ("tensordot" not in name)
+        if found.flags.owndata:
+            found.resize((found.size + 1,), refcheck=False)
+            assert found[-1] == 0
+
+
+# Arrays from other processes.
+
+
+FEW = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "product",
+    [np.dot, np.inner, np.matmul, np.tensordot, lambda a, b: a.dot(b), lambda a, b: a @ b],
+    ids=["dot", "inner", "matmul", "tensordot", "ndarray.dot", "operator"],
+)
+@pytest.mark.parametrize("copied", ["both", "first", "second"])
+def test_an_array_that_was_pickled_is_float32(product, copied, device):
+    """Pickled arrays have a dtype object of their own, and their products run on the device."""
+    a, b = FEW, (FEW if product is np.inner else FEW.T)
+    axes = {"axes": 1} if product is np.tensordot else {}
+    expected = product(a, b, **axes)
+    if copied != "second":
+        a = pickle.loads(pickle.dumps(a))
+        assert a.dtype is not FEW.dtype
+    if copied != "first":
+        b = pickle.loads(pickle.dumps(b))
+    with enabled(threshold=0, device=device):
+        found = product(a, b, **axes)
+    assert report().offloaded == 1
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("product", [np.dot, np.matmul, lambda a, b: a @ b])
+def test_a_double_array_that_was_pickled_is_counted(product, device):
+    """A product of pickled float64 arrays is counted on the host, for its dtype."""
+    a = pickle.loads(pickle.dumps(FEW.astype(np.float64)))
+    with enabled(threshold=0, device=device):
+        product(a, FEW.T)
+        product(a, a.T)
+    assert report().stayed == {"dtype": 2}
+
+
+def test_the_report_tells_the_size_of_what_was_offloaded(device):
+    """The report counts the bytes of offloaded operands and results, anew each time."""
+    stack = np.ones((5, 4, 3), np.float32)
+    with enabled(threshold=0, device=device):
+        np.dot(FEW, FEW.T)
+        FEW.astype("d") @ FEW.T
+    assert report().offloaded_bytes == 4 * (12 + 12 + 9)
+    with enabled(threshold=0, device=device):
+        np.matmul(FEW, stack)
+    assert report().offloaded_bytes == 4 * (12 + 60 + 45)

@@ -111,9 +111,6 @@ def test_what_a_function_writes_to_is_put_back_before_each_call(opencl_device):
     assert_bitwise_repeatable(lambda x: (x, [1.0]), a)
 
 
-RNG = np.random.default_rng(27)
-
-
 @pytest.mark.parametrize(("precision", "roundings"), [("strict", 2), ("float32", 64)])
 def test_the_bound_is_higham_s(precision, roundings):
     """error_bound is gamma(k + 2 or 64) (|alpha| |A| |B| + |beta| |C|), batches included."""
