@@ -20,6 +20,7 @@ Without --threshold and --side, each product is computed where it takes less tim
 all products until the device is ready, which child processes of low priority see to; what they have
 built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
+NO_DEVICE = 2  # the exit code of `warmup` if no device works
 # After a product, threads of NumPy's OpenBLAS spin for 2**28 cycles, a tenth of a second, and take
 # cores from copies and launches. With this setting they sleep after 2**24, some milliseconds.
 SPINNING = "OPENBLAS_THREAD_TIMEOUT", "24"
@@ -52,6 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="compute float32 products on the faster side (auto), by NumPy, or on the device",
     )
     parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="prepare the device first, as 'python -m clgemm warmup' does",
+    )
+    parser.add_argument(
         "--children",
         action="store_true",
         help="also accelerate Python processes that the program starts, unless they are forked",
@@ -80,12 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("argument -c: expected a program")
     if args.code:
         args.program, args.arguments = args.code[0], args.code[1:]
-    if args.program is None:
+    if args.program is None and not args.measure:
         parser.error("there is no program to run")
     try:
         install = _prepared(args)
     except (RuntimeError, ValueError) as error:
         parser.error(str(error))
+    if args.program is None:
+        return 0
     if args.profile:
         atexit.register(_print_report, os.getpid())
     # NumPy is accelerated once the program imports it: until then this process loads nothing.
@@ -112,6 +120,8 @@ def _prepared(args: argparse.Namespace) -> Any:
     ------
     RuntimeError, ValueError
         As `install`.
+    SystemExit
+        If the device cannot be prepared first.
     """
     from clgemm.side.settings import least_of, require_settings
 
@@ -125,6 +135,13 @@ def _prepared(args: argparse.Namespace) -> Any:
         if device is None:
             set_device(*chosen)
             os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
+    if args.measure:
+        from clgemm.trials.warm import main as warm
+
+        with contextlib.redirect_stdout(sys.stderr):  # the other one is the program's
+            code = warm(argparse.Namespace(device=args.device, json=False))
+        if code == NO_DEVICE or (code and args.program is None):
+            raise SystemExit(code)
     if args.children:  # at once: the program itself need not import NumPy
         from clgemm.accel.children import accelerate_children
 

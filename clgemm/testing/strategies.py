@@ -25,7 +25,7 @@ EDGES = sorted(
     {max(0, t + d) for t in (0, 4, 8, 16, 24, 32, 64, 128) for d in (-1, 0, 1)} | {65, 130}
 )
 MAX_SIDE, MAX_WORK, MAX_ELEMENTS = 130, 2**22, 2**16
-MAX_GUARDS, GUARD_OF_C = 3, 12345.0
+GUARD_OF_C = 12345.0
 ALPHAS = st.sampled_from([1.0, 0.0, -1.0, 2.0, -3.0])
 BETAS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0])
 
@@ -55,8 +55,9 @@ def layouts(
     negative: bool = True,
     zero: bool = False,
     max_step: int = 3,
+    max_guards: int = 3,
 ) -> ArrayLayout:
-    """Return a strategy for how an array lies in memory, with up to three guards at each end.
+    """Return a strategy for how an array lies in memory.
 
     It shrinks to an array of its own, contiguous by rows.
 
@@ -69,6 +70,8 @@ def layouts(
         an array of repeated slices.
     max_step : int, optional
         The largest distance between neighbours along an axis; 1 for BLAS storage.
+    max_guards : int, optional
+        The most guard elements before and after each axis.
 
     Returns
     -------
@@ -78,7 +81,8 @@ def layouts(
     steps += [-step for step in (1, 2) if step <= max_step] * negative + [0] * zero
     axes = tuple(draw(st.permutations(range(ndim))))
     rows = [draw(st.sampled_from(steps)) for _ in range(ndim)]
-    before, after = ([draw(st.integers(0, MAX_GUARDS)) for _ in range(ndim)] for _ in range(2))
+    before = [draw(st.integers(0, max_guards)) for _ in range(ndim)]
+    after = [draw(st.integers(0, max_guards)) for _ in range(ndim)]
     return ArrayLayout(axes, tuple(rows), tuple(before), tuple(after))
 
 
@@ -92,6 +96,8 @@ def stacks(
     rows: int | st.SearchStrategy[int] | None = None,
     columns: int | st.SearchStrategy[int] | None = None,
     *,
+    batch: Sequence[int] | None = None,
+    min_dims: int = 0,
     max_dims: int = 3,
     max_side: int = MAX_SIDE,
     max_elements: int = MAX_ELEMENTS,
@@ -107,8 +113,9 @@ def stacks(
     ----------
     rows, columns : int or strategy of int, optional
         The sides of the matrices; any from 0 to `max_side` if left out.
-    max_dims : int, optional
-        The most axes of the batch, each of at most 4.
+    batch : sequence of int, optional
+        The shape of the batch; any of `min_dims` to `max_dims` axes of at most 4 if left out.
+    min_dims, max_dims : int, optional
     max_side : int, optional
         The largest side that is drawn.
     max_elements : int, optional
@@ -126,11 +133,14 @@ def stacks(
     """
     m = _drawn(draw, sides(max_side) if rows is None else rows)
     n = _drawn(draw, sides(max_side) if columns is None else columns)
-    room = max_elements // max(1, m * n)
-    batch: list[int] = []
-    for _ in range(draw(st.integers(0, max_dims))):
-        most = min(4, room // max(1, math.prod(batch)))
-        batch.append(draw(st.integers(0, max(most, 1))))
+    if batch is None:
+        room = max_elements // max(1, m * n)
+        dims = draw(st.integers(min_dims, max_dims))
+        found: list[int] = []
+        for _ in range(dims):
+            most = min(4, room // max(1, math.prod(found)))
+            found.append(draw(st.integers(0, max(most, 1))))
+        batch = found
     shape = (*batch, m, n)
     values = _values(draw, shape, data, special)[0]
     return draw(layouts(len(shape)) if layout is None else layout).place(values).view
@@ -176,7 +186,7 @@ def matrices(
     ... def test_rotation(x): ...
     """
     return stacks(
-        rows, columns, max_dims=0, max_side=max_side, data=data, layout=layout, special=special
+        rows, columns, batch=(), max_side=max_side, data=data, layout=layout, special=special
     )
 
 

@@ -157,6 +157,42 @@ def test_a_profile_of_a_short_program_says_why_nothing_was_offloaded(tmp_path):
     assert "Nothing" not in err
 
 
+MEASURED = """
+import sys
+from clgemm.trials import warm
+def main(arguments):
+    print("prepared")
+    return {code}
+warm.main = main
+from clgemm.accel.__main__ import main
+sys.exit(main(["--measure", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_measurement_writes_nothing_to_the_programs_output(code, tmp_path):
+    """With --measure, the program's output is as without it, also if a part of it failed."""
+    (tmp_path / "program.py").write_text("print('out')")
+    found = python("-c", MEASURED.format(code=code), "program.py", folder=tmp_path)
+    assert found == (0, "out\n", "prepared\n")
+
+
+@pytest.mark.parametrize("code", [0, 1, 2])
+def test_a_measurement_alone_ends_with_its_exit_code(code, tmp_path):
+    """With --measure and no program, the exit code tells whether the device was prepared."""
+    found = python("-c", MEASURED.format(code=code), folder=tmp_path)
+    assert found == (code, "", "prepared\n")
+
+
+def test_a_measurement_without_a_device_ends_the_command(tmp_path):
+    """With --measure, the command ends with exit code 2 before the program if no device works."""
+    (tmp_path / "program.py").write_text("print('out')")
+    arguments = "-m", "clgemm.accel", "--measure", "program.py"
+    code, out, err = python(*arguments, folder=tmp_path, CLGEMM_DEVICE="no such device")
+    assert (code, out) == (2, "")
+    assert "names no OpenCL device" in err
+
+
 UNSUPPORTED = """
 import sysconfig
 sysconfig.get_config_var = lambda _: 1
@@ -192,11 +228,14 @@ def test_wrong_options_are_refused(capsys):
         ("CLGEMM_THRESHOLD", "1.5", "CLGEMM_THRESHOLD='1.5' is not a whole number"),
     ],
 )
-def test_wrong_settings_are_refused_at_the_start(variable, value, said, monkeypatch, capsys):
+@pytest.mark.parametrize("options", [["p.py"], ["--measure"]])
+def test_wrong_settings_are_refused_at_the_start(
+    options, variable, value, said, monkeypatch, capsys
+):
     """The command, `install` and `enabled` refuse a wrong variable and name it with its value."""
     monkeypatch.setenv(variable, value)
     with pytest.raises(SystemExit) as ended:
-        command.main(["p.py"])
+        command.main(options)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
     for start in (install, enabled):
