@@ -81,9 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     dtypes.add_arguments(parser)
     syrk.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
-    parser.add_argument(
-        "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
 
@@ -211,8 +208,7 @@ def _run(
             )
             for name in dict.fromkeys(["clgemm", "NumPy", *peers, *routed])
         }
-        times_startup = not (args.no_startup or args.survey)
-        step = stack.enter_context(progress(len(cases) + 2 + 2 * times_startup))
+        step = stack.enter_context(progress(len(cases) + 2))
         step("versions of the contenders")
         abouts, absent = _abouts({name: workers[name] for name in workers if name not in routed})
         machine = _machine(device, threads, abouts, absent, args)
@@ -245,12 +241,6 @@ def _run(
                 f"{len(report.results)} of {len(cases)} products were measured in "
                 f"{args.minutes:g} minutes"
             )
-        if times_startup:
-            step("tiny calls")
-            report.overheads = _overheads(ours, report.notes)
-            step("cold starts")
-            ours.close_process()
-            report.cold_start = startup.cold_start(identified, variables, 1 if args.quick else 3)
         return report
 
 
@@ -292,14 +282,6 @@ def _roofs(worker: Worker) -> dict[str, Any]:
         return dict(worker.ask("roofs"))
     except (RequestError, WorkerDiedError) as error:
         return {"failures": [f"the device's peak was not measured: {error}"]}
-
-
-def _overheads(worker: Worker, notes: list[str]) -> list[dict[str, Any]]:
-    try:
-        return list(worker.ask("overheads"))
-    except (RequestError, WorkerDiedError) as error:
-        notes.append(f"tiny calls were not timed: {error}")
-        return []
 
 
 def _machine(

@@ -34,8 +34,6 @@ class Report:
         The result of `clgemm.bench.peak.measure`, or ``{"failures": [...]}`` if that failed.
     results : list of (Case, dict of str to list of Outcome)
         As `clgemm.bench.rounds.Tournament.contest` returns them.
-    cold_start, overheads
-        The results of `clgemm.bench.startup`; empty if they were not asked for.
     dtypes : list of dict
         Products of other dtypes than float32, as `clgemm.bench.dtypes.timed` returns them.
     notes : list of str
@@ -45,8 +43,6 @@ class Report:
     machine: dict[str, Any]
     roofs: dict[str, Any] = field(default_factory=dict)
     results: list[tuple[Case, dict[str, list[Outcome]]]] = field(default_factory=list)
-    cold_start: dict[str, dict[str, Any]] = field(default_factory=dict)
-    overheads: list[dict[str, Any]] = field(default_factory=list)
     dtypes: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -77,8 +73,6 @@ def as_json(report: Report) -> str:
             **report.machine,
             "roofs": report.roofs,
             "cases": [_case_as_dict(report, case, modes) for case, modes in report.results],
-            "cold_start": report.cold_start,
-            "overheads": report.overheads,
             "dtypes": report.dtypes,
             "notes": report.notes,
         },
@@ -109,24 +103,12 @@ def _outcome_as_dict(report: Report, outcome: Outcome, ours: Outcome) -> dict[st
 
 
 def print_report(report: Report) -> None:
-    """Print the machine, a table for host and one for device operands, and the start-up times."""
+    """Print the machine, and a table for host and one for device operands."""
     print(*_head(report), sep="\n", end="\n\n")
     for mode, title in TITLES.items():
         rows = [(case, modes[mode]) for case, modes in report.results if mode in modes]
         if rows:
             _print_mode(report, title, rows)
-    if report.cold_start:
-        _print_cold_start(report.cold_start)
-    if report.overheads:
-        names = list(report.overheads[0]["ns_per_call"])
-        print_rows(
-            "Tiny products, microseconds per call",
-            ["n", *names],
-            [
-                [str(row["n"]), *(f"{row['ns_per_call'][name] / 1000:.2f}" for name in names)]
-                for row in report.overheads
-            ],
-        )
     print(*report.notes, *_verdict(report), sep="\n")
 
 
@@ -222,22 +204,6 @@ def _peer_cells(ours: Outcome, peer: Outcome) -> list[str]:
         f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
         f"{peer.error:.1e}",
     ]
-
-
-def _print_cold_start(kinds: dict[str, dict[str, Any]]) -> None:
-    names = {"empty": "empty caches on disk", "warm": "warm caches on disk", "NumPy": "NumPy alone"}
-    rows = []
-    for kind, result in kinds.items():
-        if "failure" in result:
-            rows.append([names[kind], result["failure"], "", ""])
-            continue
-        times = (result[name] for name in ("import_s", "first_s", "second_s"))
-        rows.append([names[kind], *(f"{seconds * 1e3:,.0f}" for seconds in times)])
-    print_rows(
-        "Cold start of a new process, 1024 x 1024 x 1024, milliseconds",
-        ["", "import", "first call", "second call"],
-        rows,
-    )
 
 
 def print_rows(

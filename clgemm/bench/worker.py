@@ -150,12 +150,6 @@ class Server:
 
         return measure(self.device)
 
-    def overheads(self) -> list[dict[str, Any]]:
-        """Time tiny calls."""
-        from clgemm.bench.startup import overheads
-
-        return overheads(self.device)
-
 
 def _seconds(once: Callable[[], object]) -> float:
     begin = time.perf_counter_ns()

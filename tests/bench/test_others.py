@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,24 +12,46 @@ from clgemm.bench import dtypes, startup, syrk, whole_programs
 from clgemm.hardware.choice import get_device
 
 
-def test_new_processes_are_timed(monkeypatch, tmp_path, capsys):
-    """``--startup`` prints and writes the times of programs and of commands, cold and warm."""
-    monkeypatch.setattr(startup, "RUNS", 1)
-    monkeypatch.setattr(startup, "WARM_RUNS", 1)
+@pytest.fixture
+def few_runs(monkeypatch):
+    """One process of each kind, and one round of tiny calls."""
+    for name in ("RUNS", "WARM_RUNS", "CALLS", "ROUNDS"):
+        monkeypatch.setattr(startup, name, 1)
+
+
+def test_new_processes_and_tiny_calls_are_timed(few_runs, monkeypatch, tmp_path, capsys):
+    """``--startup`` prints and writes the times of programs, cold and warm, and of tiny calls."""
     monkeypatch.setattr(startup, "PROGRAMS", {"NumPy": startup.PROGRAMS["NumPy"]})
-    name = "script that imports NumPy"
-    monkeypatch.setattr(startup, "COMMANDS", {name: startup.COMMANDS[name]})
     file = tmp_path / "s.json"
     assert main(["bench", "--startup", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "first product of 2048 x 2048 NumPy arrays" in printed
+    assert "Tiny products" in printed
     found = json.loads(file.read_text())
-    for times in (*found["first products"].values(), *found["commands"].values()):
-        assert set(times) == {"cold", "warm"}
-        assert all(0 < seconds < 100 for each in times.values() for seconds in each)
+    assert set(found["first products"]["NumPy"]) == {"cold", "warm"}
     for numpy_s, all_s, product_s in found["first products"]["NumPy"].values():
-        assert 0 < numpy_s <= all_s <= product_s
-    assert name in printed
+        assert 0 < numpy_s <= all_s <= product_s < 100
+    assert [row["n"] for row in found["tiny calls"]] == list(startup.TINY)
+    assert all(ns > 0 for row in found["tiny calls"] for ns in row["ns_per_call"].values())
+
+
+def test_a_program_that_fails_is_said(few_runs, monkeypatch, capsys):
+    """Its last line of errors is shown, and it has no figures."""
+    monkeypatch.setattr(startup, "PROGRAMS", {"bad": "raise RuntimeError('planted')"})
+    assert main(["bench", "--startup"]) == 0
+    printed = capsys.readouterr()
+    assert "RuntimeError: planted" in printed.err
+    assert "nan" in printed.out
+    assert main(["bench", "--startup", "--device", "no such device"]) == 2
+
+
+def test_caches_are_kept_apart(tmp_path):
+    """Each cache of compiled programs has its folder inside the given one."""
+    variables = startup.made_folders(tmp_path)
+    assert {"CLGEMM_CACHE_DIR", "POCL_CACHE_DIR", "CUDA_CACHE_PATH"} <= set(variables)
+    folders = list(map(Path, variables.values()))
+    assert all(folder.is_dir() and folder.parent == tmp_path for folder in folders)
+    assert len(set(folders)) == len(folders)
 
 
 def test_other_dtypes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
