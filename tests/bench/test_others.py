@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.bench import dtypes, startup, syrk, whole_programs
+from clgemm.bench import corpus, dtypes, startup, syrk
 from clgemm.hardware.choice import get_device
 
 
@@ -93,9 +93,9 @@ def test_products_by_own_transposes_are_timed_and_checked(monkeypatch, tmp_path,
 
 
 def test_wrong_arguments_of_whole_programs_are_named(capsys):
-    """A program that there is not, and a picture that cannot be drawn, end the command."""
-    assert {"mlp_training", "whitening"} <= set(whole_programs.names())
+    """A program that there is not ends the command."""
+    assert {"mlp_training", "whitening"} <= set(corpus.PROGRAMS)
     assert main(["bench", "--whole-programs", "sudoku"]) == 2
     assert "no such program: sudoku; there is mlp_training" in capsys.readouterr().err
-    assert main(["bench", "--whole-programs", "whitening", "--plot", "nowhere/w.png"]) == 2
-    assert "there is no folder nowhere" in capsys.readouterr().err
+    assert main(["bench", "--whole-programs", "whitening", "--plot", "w.png"]) == 2
+    assert "--whole-programs and --plot exclude each other" in capsys.readouterr().err
