@@ -42,6 +42,14 @@ __all__ = ["add_arguments", "main"]
 
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
+# Options that run something else, by themselves.
+ALONE = {
+    "startup": startup.main,
+    "dtypes": dtypes.main,
+    "syrk": syrk.main,
+    "whole_programs": whole_programs.main,
+}
+APART = (*ALONE, "survey", "programs", "plot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     syrk.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw roofline and ratios")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -94,18 +102,15 @@ def main(args: argparse.Namespace) -> int:
         0 if all of clgemm's products are right and the files are written, 1 if not, 2 if the
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
-    if args.startup:
-        return startup.main(args)
-    if args.dtypes is not None:
-        return dtypes.main(args)
-    if args.syrk is not None:
-        return syrk.main(args)
-    if args.whole_programs is not None:
-        return whole_programs.main(args)
+    given = [option for option in APART if getattr(args, option) not in (None, False)]
+    if len(given) > 1:
+        one, other = (f"--{option.replace('_', '-')}" for option in given[:2])
+        print(f"{one} and {other} exclude each other", file=sys.stderr)
+        return 2
+    if given and given[0] in ALONE:
+        return ALONE[given[0]](args)
     try:
         devices = find_devices(args.device) if args.device else get_devices()
-        if args.survey and args.programs:
-            raise ValueError("--survey and --programs exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
         chosen_precision(args.precision)  # or an error that names the variable

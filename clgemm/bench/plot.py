@@ -1,24 +1,19 @@
-"""The pictures of a benchmark, a survey and whole programs (extra ``bench``: matplotlib)."""
+"""The picture of a benchmark (extra ``bench``: matplotlib)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.report import Report
 from clgemm.bench.rounds import Outcome, Spread
-from clgemm.bench.survey import BEST, SurveyReport
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-if TYPE_CHECKING:
-    from clgemm.bench.whole_programs import Result
-
-__all__ = ["draw", "draw_programs", "picture", "spread_out", "survey_picture"]
+__all__ = ["draw", "picture", "spread_out"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
@@ -33,8 +28,6 @@ SERIES_COLOURS = {
     "PyTorch": "#E69F00",
     "OpenBLAS (SkylakeX)": "#000000",
 }
-SURVEY_COLOURS = {**SERIES_COLOURS, BEST: SERIES_COLOURS["clgemm"]}
-STYLES = {HOST: "-", DEVICE: "--"}
 PARITY = COLOURS["other"]
 NARROW = 8  # a range of ratios from one to so many times as much has linear ticks
 UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
@@ -47,12 +40,11 @@ LABEL_GAP = 0.026  # between the labels of shapes, as a fraction of the roofline
 
 
 def draw(report: Report, file: Path) -> None:
-    """Draw a report into an image file: a survey's, or a roofline and ratios."""
+    """Draw a report's roofline and ratios into an image file."""
     import matplotlib as mpl
 
     with mpl.rc_context(PLOT_STYLE):
-        figure = survey_picture(report) if isinstance(report, SurveyReport) else picture(report)
-        figure.savefig(file, dpi=130)
+        picture(report).savefig(file, dpi=130)
 
 
 def picture(report: Report) -> Any:
@@ -230,21 +222,17 @@ def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]
 
 
 def _mark_parity(axes: Any) -> None:
-    """Draw the line of equal speed, and make the vertical axis one of ratios."""
-    axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
-    axes.set_yscale("log")
-    _tick_ratios(axes.yaxis, axes.get_ylim())
-    axes.grid(alpha=0.25, axis="y")
-
-
-def _tick_ratios(axis: Any, limits: tuple[float, float]) -> None:
-    """Mark ratios on a logarithmic axis, also if they are close to one another."""
+    """Draw the line of equal speed, and mark ratios, also if they are close to one another."""
     from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
-    low, high = limits
-    axis.set_major_locator(AutoLocator() if high < NARROW * low else LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}x")
+    axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    is_narrow = high < NARROW * low
+    axes.yaxis.set_major_locator(AutoLocator() if is_narrow else LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}x")
+    axes.grid(alpha=0.25, axis="y")
 
 
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:
@@ -311,131 +299,3 @@ def _others(axes: Any, report: Report) -> None:
     axes.annotate(BARS, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9)
     if cases and series:
         axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
-
-
-def survey_picture(report: SurveyReport) -> Any:
-    """Return the cumulative distributions, the ratios over the work, and the regrets, if any."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(PLOT_STYLE):
-        regrets = report.regrets()
-        figure = Figure(figsize=(14, 12 if regrets else 6.5), layout="constrained")
-        places = figure.subplots(2 if regrets else 1, 2, squeeze=False)
-        _distribution(places[0][0], report)
-        _over_work(places[0][1], report)
-        if regrets:
-            _regret_distribution(places[1][0], report)
-            _regret_over_work(places[1][1], regrets)
-        device, survey = report.machine["device"]["name"], report.survey
-        figure.suptitle(
-            f"{device}, {report.machine['date'][:10]}: {survey['count']} random products, "
-            f"seed {survey['seed']}, {survey['precision']}, {survey['data']} data",
-            x=0.01,
-            ha="left",
-            fontweight="bold",
-        )
-        return figure
-
-
-def _distribution(axes: Any, report: SurveyReport) -> None:
-    """Draw the share of products with at most a ratio."""
-    for mode, label in MODES.items():
-        for peer, ratios in report.ratios(mode).items():
-            _steps(
-                axes,
-                ratios.values(),
-                linestyle=STYLES[mode],
-                color=SURVEY_COLOURS[peer],
-                linewidth=2.2 if peer == BEST else 1.4,
-                label=f"to {peer}, {label}",
-            )
-    _mark_shares(axes, "how many times faster clgemm is", "Distribution of the ratios")
-    _legend_below(axes)
-
-
-def _steps(axes: Any, values: Iterable[float], **style: Any) -> None:
-    """Draw the share of values up to each one."""
-    ordered = sorted(values)
-    shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
-    axes.step([ordered[0], *ordered], [0, *shares], where="post", **style)
-
-
-def _mark_shares(axes: Any, values: str, title: str) -> None:
-    """Name the axes of `_steps`, whose values are ratios."""
-    axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
-    axes.set_xscale("log")
-    _tick_ratios(axes.xaxis, axes.get_xlim())
-    axes.set_xlabel(values)
-    axes.set_ylabel("% of the products at most")
-    axes.set_title(title, loc="left")
-    axes.grid(alpha=0.25)
-
-
-def _over_work(axes: Any, report: SurveyReport) -> None:
-    """Draw the ratio of each product over its multiply-adds."""
-    for mode, label in MODES.items():
-        for peer, ratios in report.ratios(mode).items():
-            axes.plot(
-                [case.work for case in ratios],
-                list(ratios.values()),
-                MARKERS[mode],
-                color=SURVEY_COLOURS[peer],
-                markerfacecolor=SURVEY_COLOURS[peer] if peer == BEST else "none",
-                markersize=5 if peer == BEST else 4,
-                alpha=0.8,
-                label=f"to {peer}, {label}",
-            )
-    axes.set_xscale("log")
-    _mark_parity(axes)
-    axes.set_xlabel("multiply-adds")
-    axes.set_title("How many times faster clgemm is", loc="left")
-
-
-def _regret_distribution(axes: Any, report: SurveyReport) -> None:
-    found = {"regret": report.regrets(), "of it, the choice": report.regrets_of_choice()}
-    for (label, values), style in zip(found.items(), STYLES.values(), strict=True):
-        _steps(axes, values.values(), color=SURVEY_COLOURS["clgemm"], linestyle=style, label=label)
-    _mark_shares(axes, "time over that on the better side", "Regret of matmul of NumPy arrays")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-
-
-def _regret_over_work(axes: Any, regrets: dict[Any, float]) -> None:
-    work = [case.work for case in regrets]
-    axes.plot(
-        work, list(regrets.values()), MARKERS[HOST], color=SURVEY_COLOURS["clgemm"], markersize=5
-    )
-    axes.set_xscale("log")
-    _mark_parity(axes)
-    axes.set_xlabel("multiply-adds")
-    axes.set_title("Regret over the work", loc="left")
-
-
-def draw_programs(results: Sequence[Result], path: Path) -> None:
-    """Draw each program's ratios, with their ranges."""
-    import matplotlib.pyplot as plt
-
-    shown = [each for each in results if not each.problem]
-    kinds = (("warm", COLOURS["clgemm.sgemm"]), ("cold", COLOURS["OpenCL"]))
-    with plt.rc_context(PLOT_STYLE):
-        figure, axes = plt.subplots(figsize=(9, 1.2 + 0.32 * len(shown)), layout="constrained")
-        for row, each in enumerate(shown):
-            low, high = min(each.control), max(each.control)
-            axes.barh(row, high - low, left=low, height=0.8, color="#DDDDDD", zorder=1)
-            for name, colour in kinds:
-                ratios = getattr(each, name)
-                if ratios:
-                    label = name if row == 0 else None
-                    axes.plot([min(ratios), max(ratios)], [row, row], color=colour, lw=1, zorder=2)
-                    axes.plot(median(ratios), row, "o", color=colour, label=label, zorder=3)
-        axes.axvline(1, color=COLOURS["NumPy"], lw=1, zorder=0)
-        axes.set_xscale("log")
-        ticks = [0.5, 0.7, 1, 1.4, 2, 4]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_yticks(range(len(shown)), [each.name for each in shown])
-        axes.invert_yaxis()
-        axes.set_xlabel("plain time / accelerated time; grey: plain again")
-        axes.legend(loc="best", frameon=False)
-        figure.savefig(path, dpi=120)
-        plt.close(figure)

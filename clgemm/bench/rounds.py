@@ -93,8 +93,6 @@ class Outcome:
         The largest |C - C_ref| of an element, divided by the bound on its rounding error.
     failure : str
         Why there is no figure; empty if there is one.
-    side : str
-        The side that a contender has chosen, if it chooses: ``"host"`` or ``"device"``.
     """
 
     contender: str
@@ -103,7 +101,6 @@ class Outcome:
     error: float = float("nan")
     worst: float = float("nan")
     failure: str = ""
-    side: str = ""
 
     @property
     def ok(self) -> bool:
@@ -353,10 +350,9 @@ class Tournament:
         outcome.rounds_s.append(turn_s)
 
     def _judged(self, outcome: Outcome) -> None:
-        worker = self.workers[outcome.contender]
-        outcome.error, outcome.worst = worker.ask("judge", file=str(self._file))
-        if outcome.contender == ROUTED:
-            outcome.side = worker.ask("side")
+        outcome.error, outcome.worst = self.workers[outcome.contender].ask(
+            "judge", file=str(self._file)
+        )
 
     def _release(self, outcome: Outcome) -> None:
         """Make the worker release the operands, also after a failure."""

@@ -40,7 +40,6 @@ __all__ = [
     "new_report",
     "print_survey",
     "regret",
-    "regret_of_choice",
     "routed",
     "summary",
 ]
@@ -148,18 +147,6 @@ def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
     return ratio.median if ratio else None
 
 
-def regret_of_choice(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
-    """Return what `regret` would be if a product took as long as the side that it has chosen.
-
-    So it is 1 where the better side was chosen. Three processes never take the same time, even for
-    the same product on the same side. This figure leaves that difference out, and what it takes to
-    choose. The parameters are those of `regret`.
-    """
-    if not routed.ok:
-        return None
-    return regret(host if routed.side == HOST else device, host, device)
-
-
 BEST = "best peer"
 WORST = 20  # products that are listed by themselves
 TITLES = {HOST: "NumPy arrays", DEVICE: "device arrays"}
@@ -213,18 +200,11 @@ class SurveyReport(Report):
 
     def regrets(self) -> Ratios:
         """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
-        return self._regrets(regret)
-
-    def regrets_of_choice(self) -> Ratios:
-        """Return what of it is due to the choice: see `clgemm.bench.survey.regret_of_choice`."""
-        return self._regrets(regret_of_choice)
-
-    def _regrets(self, of: Callable[[Outcome, Outcome, Outcome], float | None]) -> Ratios:
         found = {}
         for outcomes in self._outcomes(HOST):
             by_name = {outcome.contender: outcome for outcome in outcomes}
             if {ROUTED, "NumPy"} <= set(by_name):
-                value = of(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
+                value = regret(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
                 if value is not None:
                     found[outcomes[0].case] = value
         return found
@@ -253,7 +233,6 @@ def as_json(report: SurveyReport) -> str:
             for mode in TITLES
         },
         "regret": _summaries_as_dict(report.regrets()),
-        "regret_of_choice": _summaries_as_dict(report.regrets_of_choice()),
         "notes": report.notes,
     }
     text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
@@ -274,7 +253,7 @@ def _short(value: float) -> float:
 
 
 def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
-    regrets = {"regret": report.regrets(), "regret_of_choice": report.regrets_of_choice()}
+    regrets = report.regrets()
     for case, modes in report.results:
         entry: dict[str, Any] = {"label": case.label, **case.as_dict(), "work": case.work}
         for mode, outcomes in modes.items():
@@ -285,12 +264,9 @@ def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
                     "ratio": _ratio(outcomes[0], outcome),
                 }
                 | ({"failure": outcome.trouble} if outcome.trouble else {})
-                | ({"side": outcome.side} if outcome.side else {})
                 for outcome in outcomes
             }
-        yield entry | {
-            name: _short(found[case]) for name, found in regrets.items() if case in found
-        }
+        yield entry | ({"regret": _short(regrets[case])} if case in regrets else {})
 
 
 def _ratio(ours: Outcome, peer: Outcome) -> float | None:
@@ -312,11 +288,7 @@ def print_survey(report: SurveyReport) -> None:
         _print_worst(report, mode, ratios[first])
     if regrets := report.regrets():
         _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
-        of_choice = report.regrets_of_choice()
-        _print_summaries(
-            "of it, the choice: the chosen side's time over the better side's", of_choice, True
-        )
-        _print_regrets(report, regrets, of_choice)
+        _print_regrets(report, regrets)
     every = [outcome for _, modes in report.results for each in modes.values() for outcome in each]
     for trouble, labels in troubles(every).items():
         shown = "; ".join(labels[:WORST]) + ("; ..." if len(labels) > WORST else "")
@@ -387,17 +359,15 @@ def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
     print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 3, is_last_left=True)
 
 
-def _print_regrets(report: SurveyReport, regrets: Ratios, of_choice: Ratios) -> None:
+def _print_regrets(report: SurveyReport, regrets: Ratios) -> None:
     modes = dict(report.results)
     rows = []
     for case in sorted(regrets, key=regrets.__getitem__, reverse=True)[:WORST]:
         by_name = {outcome.contender: outcome for outcome in modes[case][HOST]}
         times = (_milliseconds(by_name[name]) for name in (ROUTED, "NumPy", "clgemm"))
-        figures = f"{regrets[case]:.2f}", f"{of_choice[case]:.2f}", *times
-        rows.append([case.label, case.group, by_name[ROUTED].side, *figures])
-    of = ["regret", "of it, the choice", "matmul, ms", "host, ms", "device, ms"]
-    headings = ["m x n x k", "kind", "side", *of]
-    print_rows(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 3)
+        rows.append([case.label, case.group, f"{regrets[case]:.2f}", *times])
+    headings = ["m x n x k", "kind", "regret", "matmul, ms", "host, ms", "device, ms"]
+    print_rows(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 2)
 
 
 def _milliseconds(outcome: Outcome) -> str:

@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from clgemm.bench.cases import Case, judge, reference
-from clgemm.bench.contenders import DEVICE, HOST, PEERS, available, is_ours, prepare, program
+from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare, program
 from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
 from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
@@ -110,18 +109,6 @@ class Server:
             for case, result in zip(self._cases, self._call.fetch(), strict=True)
         )
         return max(errors, key=lambda error: (error != error, error))  # NaN is the worst
-
-    def side(self) -> str:
-        """Repeat the call of clgemm's `matmul` once, and return the side that it has chosen."""
-        from clgemm.numpy_rules import numpys
-
-        # Small products go to NumPy's public function.
-        with (
-            patch.object(np, "matmul", wraps=np.matmul) as public,
-            patch.object(numpys, "matmul", wraps=numpys.matmul) as own,
-        ):
-            self._call.once()
-        return HOST if public.called or own.called else DEVICE
 
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from bench_results import CASES, CUBE, MACHINE, SURVEY, fake_report, made_up, outcome
+from bench_results import CUBE, fake_report, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from clgemm.bench import plot
 from clgemm.bench.cases import Case, default_cases
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import Outcome
-from clgemm.bench.survey import SurveyReport
 
 
 def test_pictures_of_little(tmp_path):
@@ -139,30 +138,3 @@ def test_labels_are_spread_out(places, gap):
         others = places[:number] + places[number + 1 :]
         if all(abs(place - other) > len(places) * gap for other in others):
             assert found[number] == pytest.approx(place)
-
-
-def test_pictures_are_drawn(tmp_path):
-    """The pictures have a curve and points for each peer, and two more for the regrets."""
-    pytest.importorskip("matplotlib")
-    figure = plot.survey_picture(made_up())
-    distribution, over_work, *of_regrets = figure.axes
-    assert len(of_regrets) == 2
-    curves = {line.get_label(): line.get_data()[0] for line in of_regrets[0].get_lines()}
-    assert set(curves["regret"]) == {1.5}
-    assert set(curves["of it, the choice"]) == {1, 2}
-    for axis in (of_regrets[0].xaxis, of_regrets[1].yaxis):
-        low, high = axis.get_view_interval()
-        assert sum(low <= tick <= high for tick in axis.get_majorticklocs()) >= 3
-    labels = {line.get_label() for line in distribution.get_lines()}
-    assert {"to best peer, NumPy arrays", "to CLBlast, on the device"} <= labels
-    curve = next(x for x in distribution.get_lines() if x.get_label() == "to MKL, NumPy arrays")
-    x, y = curve.get_data()
-    assert (list(x), list(y)) == (sorted(x), sorted(y))
-    assert (x[-1], y[0], y[-1]) == (0.5 + 39 / 20, 0, 100)
-    points = next(x for x in over_work.get_lines() if x.get_label() == "to MKL, NumPy arrays")
-    assert list(points.get_data()[0]) == [case.work for case in CASES]
-    alone = SurveyReport(MACHINE, survey=SURVEY)
-    alone.results = [(case, {DEVICE: modes[DEVICE]}) for case, modes in made_up().results]
-    assert len(plot.survey_picture(alone).axes) == 2
-    plot.draw(SurveyReport(MACHINE, survey=SURVEY), tmp_path / "s.png")
-    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

@@ -11,15 +11,8 @@ from bench_workers import scripted
 
 from clgemm.bench import contenders, peak, plans
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST, ROUTED
-from clgemm.bench.rounds import (
-    RequestError,
-    Settings,
-    Tournament,
-    Worker,
-    environment,
-    own_environment,
-)
+from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.rounds import RequestError, Settings, Tournament, Worker, environment
 from clgemm.core.precision import precision
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import identity
@@ -41,16 +34,6 @@ def test_a_worker_times_and_judges(worker, tmp_path):
     assert worst <= 1
     assert worker.ask("about")["compute_units"] >= 1
     assert worker.process_id == process_id
-
-
-@pytest.mark.parametrize(("threshold", "side"), [("0", DEVICE), ("1e9", HOST)])
-def test_the_side_of_a_product_is_told(threshold, side, monkeypatch):
-    """The side that clgemm's matmul has chosen, here by the environment."""
-    monkeypatch.setenv("CLGEMM_THRESHOLD", threshold)
-    variables = own_environment(ROUTED, environment(2))
-    with Worker(ROUTED, identity(get_device()), variables) as routed:
-        routed.ask("prepare", case=Case("", 30, 20, 10).as_dict(), mode=HOST)
-        assert routed.ask("side") == side
 
 
 def test_runtimes_may_print():
