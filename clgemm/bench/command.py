@@ -18,7 +18,6 @@ import numpy as np
 from clgemm.bench import dtypes, programs, startup, survey, syrk, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
-from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import (
     RequestError,
@@ -258,18 +257,13 @@ def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict
         If clgemm cannot compete or NumPy cannot compute references.
     """
     abouts: dict[str, Any] = {}
-    absent: dict[str, Any] = {}
+    absent: dict[str, str] = {}
     for name, worker in workers.items():
         if name in ("clgemm", "NumPy"):
             abouts[name] = worker.ask("about")
         else:
             about = _about(worker)
             (absent if isinstance(about, str) else abouts)[name] = about
-    other = abouts.get(OTHER_OPENBLAS, {}).get("kernels")
-    if other and other == abouts["NumPy"].get("kernels"):
-        workers[OTHER_OPENBLAS].close_process()
-        absent[OTHER_OPENBLAS] = f"NumPy's OpenBLAS chooses the kernels {other} by itself"
-        del abouts[OTHER_OPENBLAS]
     return abouts, absent
 
 

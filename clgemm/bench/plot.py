@@ -26,7 +26,6 @@ SERIES_COLOURS = {
     "BLIS": "#56B4E9",
     "oneDNN": "#CC79A7",
     "PyTorch": "#E69F00",
-    "OpenBLAS (SkylakeX)": "#000000",
 }
 PARITY = COLOURS["other"]
 NARROW = 8  # a range of ratios from one to so many times as much has linear ticks

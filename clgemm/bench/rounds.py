@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import ACCELERATED, DEVICE, HOST, PEERS, ROUTED
-from clgemm.bench.host_blas_peers import VARIABLES
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
 
@@ -192,7 +191,7 @@ def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dic
 
 def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of one contender, from that of all."""
-    own = {**variables, **VARIABLES.get(contender, {})}
+    own = dict(variables)
     if contender in (ROUTED, ACCELERATED):  # clgemm chooses the side as the user has set it
         own.pop("CLGEMM_THRESHOLD", None)
         if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from clgemm.bench.cases import Case, judge, reference
 from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare, program
-from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
 from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
 from clgemm.core.precision import chosen_precision
@@ -56,7 +55,7 @@ class Server:
     def about(self) -> dict[str, Any]:
         """Return versions and threads; raise if the contender cannot compete on this device."""
         about: dict[str, Any] = {"version": available(self.contender, self.device)}
-        if self.contender in ("NumPy", OTHER_OPENBLAS):
+        if self.contender == "NumPy":
             return about | _host_blas()
         if self.device is None:
             return about

@@ -78,7 +78,7 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     [
         (["--shapes", "12x12"], "'12x12' is not a shape"),
         (["--device", "no such device"], "no such device"),
-        (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, OpenBLAS"),
+        (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, MKL, BLIS"),
         (["--json", "nowhere/b.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/b.png"], "there is no folder nowhere"),
     ],

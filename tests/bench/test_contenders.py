@@ -98,7 +98,6 @@ def test_pytorch_names_its_blas(monkeypatch):
 
 def test_the_contender_of_the_regret_chooses_its_side(monkeypatch):
     """Only this contender's process chooses the side; all others are on the device."""
-    from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
     from clgemm.bench.rounds import environment, own_environment
 
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
@@ -107,5 +106,4 @@ def test_the_contender_of_the_regret_chooses_its_side(monkeypatch):
     assert "CLGEMM_THRESHOLD" not in own_environment(ROUTED, variables)
     monkeypatch.setenv("CLGEMM_THRESHOLD", "1e9")
     assert own_environment(ROUTED, environment(2))["CLGEMM_THRESHOLD"] == "1e9"
-    assert own_environment(OTHER_OPENBLAS, variables)["OPENBLAS_CORETYPE"] == "SkylakeX"
     assert own_environment("NumPy", variables) == variables
