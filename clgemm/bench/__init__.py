@@ -22,6 +22,7 @@ Each of these runs something else instead, by an option of the command:
     programs    random programs, made of random products
     whole_programs
                 programs in plain NumPy (`corpus`), with and without acceleration
-    dtypes      products of integers, booleans and float16
-    startup     new processes until their first product
+    other_products
+                integers, booleans and float16; a matrix by its own transpose
+    startup     new processes until their first product, and tiny calls
 """

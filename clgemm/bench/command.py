@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.bench import dtypes, programs, startup, survey, syrk, whole_programs
+from clgemm.bench import other_products, programs, startup, survey, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.report import Report, as_json, print_report
@@ -41,14 +41,8 @@ __all__ = ["add_arguments", "main"]
 
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
-# Options that run something else, by themselves.
-ALONE = {
-    "startup": startup.main,
-    "dtypes": dtypes.main,
-    "syrk": syrk.main,
-    "whole_programs": whole_programs.main,
-}
-APART = (*ALONE, "survey", "programs", "plot")
+# Options that run something else, of which only `picture` has a picture.
+APART = ("startup", "dtypes", "syrk", "whole_programs", "survey", "programs", "plot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     programs.add_arguments(parser)
     whole_programs.add_arguments(parser)
     startup.add_arguments(parser)
-    dtypes.add_arguments(parser)
-    syrk.add_arguments(parser)
+    other_products.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw roofline and ratios")
@@ -106,8 +99,6 @@ def main(args: argparse.Namespace) -> int:
         one, other = (f"--{option.replace('_', '-')}" for option in given[:2])
         print(f"{one} and {other} exclude each other", file=sys.stderr)
         return 2
-    if given and given[0] in ALONE:
-        return ALONE[given[0]](args)
     try:
         devices = find_devices(args.device) if args.device else get_devices()
         peers = _peers(args.peers)
@@ -119,13 +110,21 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
+        if args.startup:
+            return startup.main(args, devices)
+        if args.dtypes is not None:
+            return other_products.dtypes(args, devices[0])
+        if args.syrk is not None:
+            return other_products.syrk(args, devices[0])
+        if args.whole_programs is not None:
+            return whole_programs.main(args)
         if args.programs:
             every = [word for each in devices for word in identity(each)]
             threads = _threads(devices[0], args.threads)
             return programs.main(args, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
         if args.quick and not args.survey:
-            report.dtypes.append(dtypes.timed(devices[0], np.dtype(np.int32), 500))
+            report.dtypes.append(other_products.timed(devices[0], np.dtype(np.int32), 500))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

@@ -35,7 +35,7 @@ class Report:
     results : list of (Case, dict of str to list of Outcome)
         As `clgemm.bench.rounds.Tournament.contest` returns them.
     dtypes : list of dict
-        Products of other dtypes than float32, as `clgemm.bench.dtypes.timed` returns them.
+        Products of other dtypes than float32, as `clgemm.bench.other_products.timed` returns them.
     notes : list of str
         What was skipped and why.
     """

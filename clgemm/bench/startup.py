@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +20,7 @@ import pyopencl.array as cl_array
 
 import clgemm
 from clgemm.bench.report import print_rows
-from clgemm.hardware.choice import find_devices, get_devices
+from clgemm.hardware.device import Device
 from clgemm.output import written
 from clgemm.terminal import minutes, progress, say
 
@@ -138,19 +138,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace, devices: Sequence[Device]) -> int:
     """Time the programs and the tiny calls, and print tables.
 
     Returns
     -------
     int
-        0; 1 if the file is not written; 2 if the device is wrong.
+        0; 1 if the file is not written.
     """
-    try:
-        devices = find_devices(args.device) if args.device else get_devices()
-    except (ValueError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 2
     modules = {"CuPy": "cupy", "torch": "torch"}
     present = {
         contender: text
