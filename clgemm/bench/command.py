@@ -19,17 +19,9 @@ from clgemm.bench import other_products, programs, startup, survey, whole_progra
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, is_ours
 from clgemm.bench.report import Report, as_json, print_report
-from clgemm.bench.rounds import (
-    RequestError,
-    Settings,
-    Tournament,
-    Worker,
-    WorkerDiedError,
-    environment,
-    own_environment,
-    within_time,
-)
+from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
 from clgemm.bench.survey import SurveyReport
+from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
@@ -128,7 +120,7 @@ def main(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         print(error, file=sys.stderr)
         return 1
     if isinstance(report, SurveyReport):
@@ -205,9 +197,7 @@ def _run(
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
             name: stack.enter_context(
-                Worker(
-                    name, every if is_ours(name) else identified, own_environment(name, variables)
-                )
+                worker_of(name, every if is_ours(name) else identified, variables)
             )
             for name in dict.fromkeys(["clgemm", "NumPy", *peers, *routed])
         }
@@ -247,12 +237,12 @@ def _run(
         return report
 
 
-def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _abouts(workers: dict[str, Child]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the description of each worker, and for others the reason why they cannot compete.
 
     Raises
     ------
-    RequestError, WorkerDiedError
+    RequestError, ChildDiedError
         If clgemm cannot compete or NumPy cannot compute references.
     """
     abouts: dict[str, Any] = {}
@@ -266,19 +256,19 @@ def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict
     return abouts, absent
 
 
-def _about(worker: Worker) -> Any:
+def _about(worker: Child) -> Any:
     """Return the description of a worker, or a string that says why it cannot compete."""
     try:
         return worker.ask("about")
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         worker.close_process()
         return str(error)
 
 
-def _roofs(worker: Worker) -> dict[str, Any]:
+def _roofs(worker: Child) -> dict[str, Any]:
     try:
         return dict(worker.ask("roofs"))
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         return {"failures": [f"the device's peak was not measured: {error}"]}
 
 

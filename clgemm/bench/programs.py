@@ -22,16 +22,9 @@ from clgemm.bench.cases import Case
 from clgemm.bench.contenders import ACCELERATED, ROUTED
 from clgemm.bench.draws import STORAGE_BYTES, Bounds, Draw, random_cases, range_text
 from clgemm.bench.report import print_rows
-from clgemm.bench.rounds import (
-    Spread,
-    Worker,
-    environment,
-    own_environment,
-    ratios,
-    spread,
-    within_time,
-)
+from clgemm.bench.rounds import Spread, environment, ratios, spread, within_time, worker_of
 from clgemm.bench.survey import Summary, bounds_of, summary
+from clgemm.core.child import Child
 from clgemm.output import written
 from clgemm.terminal import positive, progress
 
@@ -186,8 +179,7 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
     results: list[Result] = []
     with ExitStack() as stack:
         workers = {
-            name: stack.enter_context(Worker(name, identified, own_environment(name, variables)))
-            for name in CONTENDERS
+            name: stack.enter_context(worker_of(name, identified, variables)) for name in CONTENDERS
         }
         about = workers["NumPy"].ask("about")
         step = stack.enter_context(progress(len(programs)))
@@ -209,7 +201,7 @@ def main(args: argparse.Namespace, identified: list[str], label: str, threads: i
     return 0 if saved and not any(result.wrong for result in results) else 1
 
 
-def _measured(program: Program, workers: dict[str, Worker]) -> Result:
+def _measured(program: Program, workers: dict[str, Child]) -> Result:
     """Time the contenders in turns, and then check their results."""
     rounds_s: dict[str, list[float]] = {name: [] for name in workers}
     for worker in workers.values():

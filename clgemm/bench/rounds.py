@@ -20,17 +20,15 @@ from clgemm.terminal import json_number
 __all__ = [
     "SKIPPED",
     "Outcome",
-    "RequestError",
     "Settings",
     "Spread",
     "Tournament",
-    "Worker",
-    "WorkerDiedError",
     "environment",
     "own_environment",
     "ratios",
     "spread",
     "within_time",
+    "worker_of",
 ]
 
 SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
@@ -175,8 +173,6 @@ SPIN_TIMES = {
     "OPENBLAS_THREAD_TIMEOUT": "24",  # 2^24 cycles, 5 to 8 ms, in place of 2^28, 105 to 135 ms
 }
 
-WorkerDiedError = ChildDiedError
-
 
 def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
     """Return the environment of workers: this many threads, and clgemm always on the device."""
@@ -199,27 +195,20 @@ def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, s
     return own
 
 
-class Worker(Child):
-    """A contender's process.
+def worker_of(contender: str, identified: list[str], variables: Mapping[str, str]) -> Child:
+    """Return the process of a contender, which the first request starts.
 
     Parameters
     ----------
-    contender : str
-        The contender's name.
     identified : list of str
-        The device, as `clgemm.hardware.device.identity` returns it.
+        The device, as `clgemm.hardware.device.identity` returns it; several, one after the other.
     variables : mapping of str to str
-        Its whole environment.
+        The environment of all contenders.
     """
-
-    def __init__(self, contender: str, identified: list[str], variables: Mapping[str, str]) -> None:
-        super().__init__(contender, "clgemm.bench.worker", [contender, *identified], variables)
-        self.contender = contender
+    own = own_environment(contender, variables)
+    return Child(contender, "clgemm.bench.worker", [contender, *identified], own)
 
 
-# The threads of a host's BLAS spin after a call, and a product on the same cores would be slower
-# meanwhile.
-PAUSE_S = 0.3
 LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds
 # NumPy's product in float64, including the conversion, takes as long as this many in float32.
 REFERENCE_CALLS = 3
@@ -239,13 +228,14 @@ class Settings:
         Seconds that a contender may take for a case. Rounds end when it is reached. A contender
         that is expected to need more for the fewest calls is skipped.
     pause_s : float, optional
-        Seconds between two turns; `PAUSE_S` if left out.
+        Seconds between two turns. The threads of a host's BLAS spin after a call, and a product on
+        the same cores would be slower meanwhile.
     """
 
     rounds: int = 5
     turn_s: float = 0.1
     budget_s: float = 10.0
-    pause_s: float | None = None
+    pause_s: float = 0.3
 
 
 class Tournament:
@@ -253,7 +243,7 @@ class Tournament:
 
     Parameters
     ----------
-    workers : dict of str to Worker
+    workers : dict of str to Child
         ``"clgemm"``, ``"NumPy"``, which also computes the references, and other peers.
     peers : collection of str
         The names of the peers.
@@ -263,7 +253,7 @@ class Tournament:
 
     def __init__(
         self,
-        workers: Mapping[str, Worker],
+        workers: Mapping[str, Child],
         peers: Iterable[str],
         settings: Settings,
         folder: Path,
@@ -314,7 +304,7 @@ class Tournament:
         """Make NumPy's worker write the reference, and return its failure, or ""."""
         try:
             self.workers["NumPy"].ask("reference", case=case.as_dict(), file=str(self._file))
-        except (RequestError, WorkerDiedError) as error:
+        except (RequestError, ChildDiedError) as error:
             return f"no float64 reference: {error}"
         return ""
 
@@ -327,14 +317,14 @@ class Tournament:
 
         for outcome in outcomes:
             self._guarded(outcome, first)
-        begin, pause_s = time.monotonic(), self.settings.pause_s
+        begin = time.monotonic()
         for number in range(self.settings.rounds):
             racing = [outcome for outcome in outcomes if not outcome.failure]
             if number >= 3 and time.monotonic() - begin > self.settings.budget_s * len(racing):
                 break
             for outcome in racing:
                 if number == 0 or len(racing) > 1:  # another worker has just computed
-                    time.sleep(PAUSE_S if pause_s is None else pause_s)
+                    time.sleep(self.settings.pause_s)
                 self._guarded(outcome, self._turn)
         for outcome in outcomes:
             self._guarded(outcome, self._judged)
@@ -357,7 +347,7 @@ class Tournament:
         """Make the worker release the operands, also after a failure."""
         worker = self.workers[outcome.contender]
         if worker.alive:
-            with contextlib.suppress(RequestError, WorkerDiedError):
+            with contextlib.suppress(RequestError, ChildDiedError):
                 worker.ask("release")
 
     @staticmethod
@@ -367,7 +357,7 @@ class Tournament:
             return
         try:
             step(outcome)
-        except (RequestError, WorkerDiedError) as error:
+        except (RequestError, ChildDiedError) as error:
             outcome.failure = str(error)
 
 

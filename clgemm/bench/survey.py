@@ -21,7 +21,8 @@ from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import SCHEMA, Report, machine_lines, print_rows, troubles
-from clgemm.bench.rounds import Outcome, RequestError, Settings, Tournament, Worker, WorkerDiedError
+from clgemm.bench.rounds import Outcome, Settings, Tournament
+from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
 from clgemm.terminal import duration, positive, whole
@@ -510,13 +511,13 @@ def enter(tournament: Tournament, peers: Sequence[str]) -> None:
 
 
 def explain(
-    report: SurveyReport, ours: Worker, case: Case, modes: Mapping[str, Sequence[Outcome]]
+    report: SurveyReport, ours: Child, case: Case, modes: Mapping[str, Sequence[Outcome]]
 ) -> None:
     """Add clgemm's plan of a product to a report, for each mode in which it is right."""
     for mode, outcomes in modes.items():
         if outcomes[0].ok:
             try:
                 plan = ours.ask("plan", case=case.as_dict(), mode=mode)
-            except (RequestError, WorkerDiedError) as error:
+            except (RequestError, ChildDiedError) as error:
                 plan = {"family": "", "config": "", "launches": f"no plan: {error}"}
             report.plans.setdefault(case, {})[mode] = plan

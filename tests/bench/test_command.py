@@ -17,7 +17,7 @@ import pytest
 from bench_workers import gone
 
 from clgemm.__main__ import main
-from clgemm.bench import command, contenders, report, rounds
+from clgemm.bench import command, contenders, report
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import SKIPPED, ratios, spread
 from clgemm.hardware.choice import devices
@@ -28,9 +28,8 @@ runs_whole = pytest.mark.skipif(SIMULATED, reason="a simulator takes hours over 
 
 @runs_whole
 @pytest.mark.parametrize("device", devices()[:1], ids=lambda d: d.name)  # it takes half a minute
-def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
+def test_command_prints_writes_and_draws(device, tmp_path, capsys):
     """A tiny run prints its tables, draws a picture and writes a consistent JSON."""
-    monkeypatch.setattr(rounds, "PAUSE_S", 0)
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
     arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
     assert main([*arguments, "--shapes", "16,8x9x10,3x8x8x8", "--rounds", "2"]) == 0

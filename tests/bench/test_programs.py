@@ -14,7 +14,7 @@ from clgemm.bench.cases import Case
 from clgemm.bench.contenders import ACCELERATED, ROUTED
 from clgemm.bench.draws import STORAGE_BYTES, Bounds
 from clgemm.bench.programs import DEFAULT, MOST_PRODUCTS, SPREAD, STEPS, random_programs
-from clgemm.bench.rounds import WorkerDiedError
+from clgemm.core.child import Child, ChildDiedError
 
 
 def test_a_seed_gives_the_same_programs_everywhere():
@@ -99,13 +99,13 @@ def test_programs_end_when_their_time_is_up(capsys):
 def test_a_wrong_result_is_found_out(monkeypatch, capsys):
     """It is named, and the exit code is 1."""
     monkeypatch.setattr(programs, "WRONG", "off by {:.0g}")
-    original = programs.Worker.ask
+    original = Child.ask
 
     def ask(self, request, timeout_s=None, **keywords):
         answer = original(self, request, timeout_s, **keywords)
         return float("nan") if (request, self.name) == ("judge_program", ROUTED) else answer
 
-    monkeypatch.setattr(programs.Worker, "ask", ask)
+    monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
     assert f"{ROUTED}: off by nan" in capsys.readouterr().out
 
@@ -114,9 +114,9 @@ def test_a_worker_that_fails_is_named(monkeypatch, capsys):
     """The exit code is 1, as without --programs."""
 
     def ask(self, request, timeout_s=None, **keywords):
-        raise WorkerDiedError(f"{self.name}: planted")
+        raise ChildDiedError(f"{self.name}: planted")
 
-    monkeypatch.setattr(programs.Worker, "ask", ask)
+    monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
     assert "NumPy: planted" in capsys.readouterr().err
 

@@ -18,12 +18,12 @@ from clgemm.bench.rounds import (
     Settings,
     Spread,
     Tournament,
-    Worker,
-    WorkerDiedError,
     environment,
     ratios,
     spread,
+    worker_of,
 )
+from clgemm.core.child import ChildDiedError
 
 
 class Scripted:
@@ -36,7 +36,7 @@ class Scripted:
     def ask(self, request, **_):
         self.asked.append(request)
         if request == self.dies_at:
-            raise WorkerDiedError("process died")
+            raise ChildDiedError("process died")
         return {"turn": self.seconds, "judge": [1e-7, self.worst]}.get(request)
 
 
@@ -125,7 +125,7 @@ def test_a_killed_worker_is_reported_and_replaced(worker):
     worker.ask("about")
     killed = worker.process_id
     os.kill(killed, signal.SIGKILL)
-    with pytest.raises(WorkerDiedError, match=r"clgemm's process died \(signal SIGKILL\)"):
+    with pytest.raises(ChildDiedError, match=r"clgemm's process died \(signal SIGKILL\)"):
         worker.ask("about")
     assert gone(killed)
     assert worker.ask("about")
@@ -135,14 +135,14 @@ def test_a_killed_worker_is_reported_and_replaced(worker):
 def test_a_dying_workers_last_words_are_kept():
     """The error for a worker that dies has the line in which it names the error."""
     words = "import sys; print('LLVM ERROR: Cannot select', file=sys.stderr); sys.exit(3)"
-    with scripted(words) as dying, pytest.raises(WorkerDiedError) as death:
+    with scripted(words) as dying, pytest.raises(ChildDiedError) as death:
         dying.ask("about")
     assert str(death.value) == ("clgemm's process died (exit status 3): LLVM ERROR: Cannot select")
 
 
 def test_no_child_is_left():
     """A worker's process ends with its block, also after an interruption in a long call."""
-    with Worker("NumPy", ["", "", "0"], environment(1)) as counting:
+    with worker_of("NumPy", ["", "", "0"], environment(1)) as counting:
         counting.ask("about")
         first = counting.process_id
     assert gone(first)

@@ -16,7 +16,7 @@ from clgemm.bench import survey
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
 from clgemm.bench.draws import KINDS, Bounds, random_cases
-from clgemm.bench.rounds import Outcome, RequestError, Settings, Tournament
+from clgemm.bench.rounds import Outcome, Settings, Tournament
 from clgemm.bench.survey import (
     BEST,
     SurveyReport,
@@ -25,6 +25,7 @@ from clgemm.bench.survey import (
     regret,
     summary,
 )
+from clgemm.core.child import RequestError
 
 CUBE = Case("square", 8, 8, 8)
 

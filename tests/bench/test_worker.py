@@ -12,7 +12,8 @@ from bench_workers import scripted
 from clgemm.bench import contenders, peak, plans
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
-from clgemm.bench.rounds import RequestError, Settings, Tournament, Worker, environment
+from clgemm.bench.rounds import Settings, Tournament, environment, worker_of
+from clgemm.core.child import RequestError
 from clgemm.core.precision import precision
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import identity
@@ -56,7 +57,7 @@ def test_a_wrong_product_is_found_out(tmp_path):
         "worker.main(sys.argv[1:])"
     )
     identified = identity(get_device())
-    with scripted(wrong) as ours, Worker("NumPy", identified, environment(1)) as numpy:
+    with scripted(wrong) as ours, worker_of("NumPy", identified, environment(1)) as numpy:
         ours.command += ["clgemm", *identified]
         fair = Tournament({"clgemm": ours, "NumPy": numpy}, ["NumPy"], Settings(2), tmp_path)
         results = fair.contest(Case("square", 40, 40, 40))
