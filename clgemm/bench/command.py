@@ -125,11 +125,9 @@ def main(args: argparse.Namespace) -> int:
         return 1
     if isinstance(report, SurveyReport):
         survey.print_survey(report)
-        text = survey.as_json(report)
     else:
         print_report(report)
-        text = as_json(report)
-    saved = written(args.json, text)
+    saved = written(args.json, as_json(report))
     saved &= written(args.plot, functools.partial(_draw, report))
     return 0 if report.ok and saved else 1
 

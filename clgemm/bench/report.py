@@ -19,7 +19,7 @@ TITLES = {
     HOST: "End to end from NumPy arrays",
     DEVICE: "Operands on the device, from the call to the end of the kernel",
 }
-SCHEMA = 1  # the JSON's version; increased when a name in it changes its meaning
+SCHEMA = 2  # the JSON's version; increased when a name in it changes its meaning
 
 
 @dataclass
@@ -64,42 +64,40 @@ class Report:
             row["is_right"] for row in self.dtypes
         )
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all measurements, for JSON."""
+        return {
+            "schema": SCHEMA,
+            **self.machine,
+            "roofs": self.roofs,
+            "cases": [self._case_as_dict(case, modes) for case, modes in self.results],
+            "dtypes": self.dtypes,
+            "notes": self.notes,
+        }
+
+    def _case_as_dict(self, case: Case, modes: dict[str, list[Outcome]]) -> dict[str, Any]:
+        return {
+            "label": case.label,
+            **case.as_dict(),
+            "flops": case.flops,
+            "size_bytes": case.size_bytes,
+            **{
+                mode: [self._outcome_as_dict(outcome, outcomes[0]) for outcome in outcomes]
+                for mode, outcomes in modes.items()
+            },
+        }
+
+    def _outcome_as_dict(self, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
+        ratio = None if outcome is ours else ours.ratio_to(outcome)
+        return {
+            **outcome.as_dict(self.peak_gflops),
+            "clgemm_is_faster_by": ratio._asdict() if ratio else None,
+        }
+
 
 def as_json(report: Report) -> str:
     """Return all measurements as JSON."""
-    return json.dumps(
-        {
-            "schema": SCHEMA,
-            **report.machine,
-            "roofs": report.roofs,
-            "cases": [_case_as_dict(report, case, modes) for case, modes in report.results],
-            "dtypes": report.dtypes,
-            "notes": report.notes,
-        },
-        indent=2,
-        allow_nan=False,
-    )
-
-
-def _case_as_dict(report: Report, case: Case, modes: dict[str, list[Outcome]]) -> dict[str, Any]:
-    return {
-        "label": case.label,
-        **case.as_dict(),
-        "flops": case.flops,
-        "size_bytes": case.size_bytes,
-        **{
-            mode: [_outcome_as_dict(report, outcome, outcomes[0]) for outcome in outcomes]
-            for mode, outcomes in modes.items()
-        },
-    }
-
-
-def _outcome_as_dict(report: Report, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
-    ratio = None if outcome is ours else ours.ratio_to(outcome)
-    return {
-        **outcome.as_dict(report.peak_gflops),
-        "clgemm_is_faster_by": ratio._asdict() if ratio else None,
-    }
+    return json.dumps(report.as_dict(), indent=2, allow_nan=False)
 
 
 def print_report(report: Report) -> None:

@@ -7,7 +7,6 @@ regret is the time of `clgemm.matmul`, which chooses the side, over that on the 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 from clgemm.bench.cases import DATA, Case
 from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
-from clgemm.bench.report import SCHEMA, Report, machine_lines, print_rows, troubles
+from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings, Tournament
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.precision import PRECISIONS, chosen_precision
@@ -33,7 +32,6 @@ __all__ = [
     "Summary",
     "SurveyReport",
     "add_arguments",
-    "as_json",
     "bounds_of",
     "cases",
     "enter",
@@ -210,6 +208,21 @@ class SurveyReport(Report):
                     found[outcomes[0].case] = value
         return found
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all measurements and their statistics, for JSON."""
+        found, regrets = super().as_dict(), self.regrets()
+        for entry, (case, _) in zip(found["cases"], self.results, strict=True):
+            entry |= {"plans": self.plans.get(case, {}), "regret": regrets.get(case)}
+        by_peer = {mode: self.ratios(mode) for mode in TITLES}
+        return found | {
+            "survey": self.survey,
+            "summary": {
+                mode: {peer: _summaries_as_dict(ratios) for peer, ratios in peers.items()}
+                for mode, peers in by_peer.items()
+            },
+            "regret": _summaries_as_dict(regrets),
+        }
+
 
 def _is_routed(outcome: Outcome) -> bool:
     return outcome.contender == ROUTED
@@ -223,56 +236,11 @@ def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
     }
 
 
-def as_json(report: SurveyReport) -> str:
-    """Return all measurements as JSON, a product in each line."""
-    head = {
-        "schema": SCHEMA,
-        **report.machine,
-        "survey": report.survey,
-        "summary": {
-            mode: {peer: _summaries_as_dict(ratios) for peer, ratios in report.ratios(mode).items()}
-            for mode in TITLES
-        },
-        "regret": _summaries_as_dict(report.regrets()),
-        "notes": report.notes,
-    }
-    text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
-    cases = ",\n".join(json.dumps(each, allow_nan=False) for each in _cases(report))
-    return f'{text},\n "cases": [\n{cases}\n]}}'
-
-
 def _summaries_as_dict(ratios: Ratios) -> dict[str, Any]:
     return {
-        name: {title: {k: _short(x) for k, x in asdict(each).items()} for title, each in by.items()}
+        name: {title: asdict(each) for title, each in by.items()}
         for name, by in summaries(ratios).items()
     }
-
-
-def _short(value: float) -> float:
-    """Return a figure with four digits, so that the file is short."""
-    return value if isinstance(value, int) else float(f"{value:.4g}")
-
-
-def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
-    regrets = report.regrets()
-    for case, modes in report.results:
-        entry: dict[str, Any] = {"label": case.label, **case.as_dict(), "work": case.work}
-        for mode, outcomes in modes.items():
-            plan = report.plans.get(case, {}).get(mode)
-            entry[mode] = {"plan": plan} | {
-                outcome.contender: {
-                    "time_s": _short(outcome.time_s.median) if outcome.ok else None,
-                    "ratio": _ratio(outcomes[0], outcome),
-                }
-                | ({"failure": outcome.trouble} if outcome.trouble else {})
-                for outcome in outcomes
-            }
-        yield entry | ({"regret": _short(regrets[case])} if case in regrets else {})
-
-
-def _ratio(ours: Outcome, peer: Outcome) -> float | None:
-    ratio = None if peer is ours else ours.ratio_to(peer)
-    return _short(ratio.median) if ratio else None
 
 
 def print_survey(report: SurveyReport) -> None:
@@ -310,32 +278,43 @@ def _head(report: SurveyReport) -> Iterator[str]:
 
 
 def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
-    headings = ["", "products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
-    rows = []
-    for name, groups in summaries(ratios).items():
-        if name != "all":
-            rows.append([name, *[""] * (len(headings) - 1)])
-        for label, each in groups.items():
-            figures = each.mean, each.low, each.median, each.high
-            extreme = each.greatest if is_regret else each.least
-            cells = [str(each.count), *(f"{value:.2f}" for value in (*figures, extreme))]
-            rows.append([label if name == "all" else f"  {label}", *cells])
-    print_rows(title, headings, rows)
+    headings = ["products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
+
+    def cells(each: Summary) -> list[str]:
+        extreme = each.greatest if is_regret else each.least
+        figures = each.mean, each.low, each.median, each.high, extreme
+        return [str(each.count), *(f"{value:.2f}" for value in figures)]
+
+    found = summaries(ratios)
+    _print_groups(
+        title, headings, {n: {x: cells(y) for x, y in by.items()} for n, by in found.items()}
+    )
 
 
 def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
     """Print the geometric mean and the 5th percentile of each peer's ratios."""
-    by_peer = {peer: summaries(by_case) for peer, by_case in ratios.items()}
+    by_peer = [summaries(by_case) for by_case in ratios.values()]
     every = {case: 1.0 for by_case in ratios.values() for case in by_case}
+
+    def cell(each: Summary | None) -> str:
+        return f"{each.mean:.2f} ({each.low:.2f})" if each else ""
+
+    found = {
+        name: {label: [cell(each[name].get(label)) for each in by_peer] for label in groups}
+        for name, groups in groupings(every).items()
+    }
+    _print_groups(title, list(ratios), found)
+
+
+def _print_groups(title: str, headings: list[str], by: dict[str, dict[str, list[str]]]) -> None:
+    """Print the cells of each group of `groupings`, below the grouping's name."""
     rows = []
-    for name, groups in groupings(every).items():
+    for name, groups in by.items():
         if name != "all":
-            rows.append([name, *[""] * len(ratios)])
-        for label in groups:
-            found = [by_peer[peer][name].get(label) for peer in ratios]
-            cells = [f"{each.mean:.2f} ({each.low:.2f})" if each else "" for each in found]
-            rows.append([label if name == "all" else f"  {label}", *cells])
-    print_rows(title, ["", *ratios], rows)
+            rows.append([name, *[""] * len(headings)])
+        indent = "" if name == "all" else "  "
+        rows += [[f"{indent}{label}", *cells] for label, cells in groups.items()]
+    print_rows(title, ["", *headings], rows)
 
 
 def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
@@ -345,10 +324,8 @@ def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
     rows = []
     for case in sorted(ratios, key=ratios.__getitem__)[:WORST]:
         ours, *peers = modes[case][mode]
-        peer = min(
-            (p for p in peers if not _is_routed(p) and _ratio(ours, p) is not None),
-            key=lambda p: _ratio(ours, p) or 0.0,
-        )
+        found = [(p, ratio.median) for p in peers if (ratio := ours.ratio_to(p))]
+        peer, _ = min((each for each in found if not _is_routed(each[0])), key=lambda each: each[1])
         plan = report.plans.get(case, {}).get(mode, {})
         rows.append(
             [
