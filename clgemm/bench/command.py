@@ -17,7 +17,8 @@ import numpy as np
 
 from clgemm.bench import other_products, programs, startup, survey, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
-from clgemm.bench.contenders import PEERS, is_ours
+from clgemm.bench.contenders import PEERS, against, is_ours
+from clgemm.bench.draws import random_programs
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
 from clgemm.bench.survey import SurveyReport
@@ -95,6 +96,8 @@ def main(args: argparse.Namespace) -> int:
         devices = find_devices(args.device) if args.device else get_devices()
         peers = _peers(args.peers)
         cases = _cases(args, peers)
+        bounds = survey.bounds_of(args, programs.DEFAULT)
+        chosen = random_programs(args.programs or 0, args.seed, bounds)
         chosen_precision(args.precision)  # or an error that names the variable
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="bench")
@@ -113,7 +116,7 @@ def main(args: argparse.Namespace) -> int:
         if args.programs:
             every = [word for each in devices for word in identity(each)]
             threads = _threads(devices[0], args.threads)
-            return programs.main(args, every, devices[0].label, threads)
+            return programs.main(args, chosen, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
         if args.quick and not args.survey:
             report.dtypes.append(other_products.timed(devices[0], np.dtype(np.int32), 500))
@@ -219,9 +222,8 @@ def _run(
             report.roofs = _roofs(ours)
             report.notes += report.roofs["failures"]
         present = [peer for peer in peers if peer in abouts]
-        tournament = Tournament(workers, present, _settings(args), folder)
-        if args.survey:
-            survey.enter(tournament, present)
+        contenders = survey.contenders(present) if args.survey else against(present)
+        tournament = Tournament(workers, contenders, _settings(args), folder)
         for case in within_time(cases, args.minutes):
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ __all__ = [
     "PEERS",
     "ROUTED",
     "Call",
+    "against",
     "available",
     "cupy_on",
     "is_ours",
@@ -57,6 +58,14 @@ class Call(NamedTuple):
 def is_ours(contender: str) -> bool:
     """Tell whether a contender is clgemm."""
     return contender in ("clgemm", ROUTED, ACCELERATED)
+
+
+def against(peers: Iterable[str]) -> dict[str, list[str]]:
+    """Return who competes with operands on the host and on the device: clgemm, and some peers."""
+    return {
+        mode: ["clgemm", *(peer for peer in peers if PEERS[peer] == mode)]
+        for mode in (HOST, DEVICE)
+    }
 
 
 def available(contender: str, device: Any) -> str:

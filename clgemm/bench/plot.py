@@ -10,7 +10,7 @@ from typing import Any, cast
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.report import Report
-from clgemm.bench.rounds import Outcome, Spread
+from clgemm.bench.rounds import Spread
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
 __all__ = ["draw", "picture", "spread_out"]
@@ -29,11 +29,7 @@ SERIES_COLOURS = {
 }
 PARITY = COLOURS["other"]
 NARROW = 8  # a range of ratios from one to so many times as much has linear ticks
-UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
-BARS = (
-    f"bars: the range of the rounds; hollow: a range of more than {UNSURE} times (a line in the "
-    "roofline)"
-)
+BARS = "bars: the range of the rounds"
 LABEL_SIZE = 8  # points
 LABEL_GAP = 0.026  # between the labels of shapes, as a fraction of the roofline's width
 
@@ -63,41 +59,34 @@ def picture(report: Report) -> Any:
         return figure
 
 
-def _series(report: Report) -> Iterator[tuple[str, str, list[Outcome]]]:
-    """Yield mode, contender and right outcomes, clgemm's last so that they are drawn on top."""
+def _series(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, float]]]]:
+    """Yield mode, contender and GFLOP/s of right products, clgemm's last, to be drawn on top."""
     for mode in (HOST, DEVICE):
-        by_name: dict[str, list[Outcome]] = {}
-        for _, modes in report.results:
+        by_name: dict[str, list[tuple[Case, float]]] = {}
+        for case, modes in report.results:
             for outcome in reversed(modes.get(mode, [])):
-                by_name.setdefault(outcome.contender, []).extend([outcome] if outcome.ok else [])
-        for name, outcomes in by_name.items():
-            yield mode, name, outcomes
+                if outcome.ok:
+                    by_name.setdefault(outcome.contender, []).append((case, outcome.gflops))
+        for name, found in by_name.items():
+            yield mode, name, found
 
 
 def _roofline(axes: Any, report: Report) -> None:
     """Draw GFLOP/s over operations per byte, with the device's measured limits."""
     highest = report.peak_gflops
-    for mode, name, outcomes in _series(report):
-        if not outcomes:
-            continue
-        highest = max(highest, *(o.gflops for o in outcomes))
+    drawn: dict[Case, None] = {}
+    for mode, name, found in _series(report):
+        highest = max(highest, *(gflops for _, gflops in found))
+        drawn |= dict.fromkeys(case for case, _ in found)
         axes.plot(
-            [o.case.intensity for o in outcomes],
-            [o.gflops for o in outcomes],
+            [case.intensity for case, _ in found],
+            [gflops for _, gflops in found],
             MARKERS[mode],
             color=SERIES_COLOURS[name],
             markerfacecolor=SERIES_COLOURS[name] if mode == HOST else "none",
             markersize=6,
             alpha=0.85,
             label=f"{name}, {MODES[mode]}",
-        )
-        unsure = [o for o in outcomes if o.time_s.high > UNSURE * o.time_s.low]
-        axes.vlines(
-            [o.case.intensity for o in unsure],
-            [o.case.flops / o.time_s.high / 1e9 for o in unsure],
-            [o.case.flops / o.time_s.low / 1e9 for o in unsure],
-            color=SERIES_COLOURS[name],
-            linewidth=0.8,
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -119,8 +108,7 @@ def _roofline(axes: Any, report: Report) -> None:
     axes.set_ylabel("GFLOP/s")
     axes.grid(alpha=0.25)
     roof = f": memory read at {bandwidth:,.0f} GB/s; caches may beat it" if bandwidth else ""
-    drawn = (o.case for _, _, outcomes in _series(report) for o in outcomes)
-    pad = _name_shapes(axes, list(dict.fromkeys(drawn)))
+    pad = _name_shapes(axes, drawn)
     axes.set_title(f"Roofline{roof}", loc="left", pad=pad)
     _legend_below(axes)
 
@@ -235,30 +223,18 @@ def _mark_parity(axes: Any) -> None:
 
 
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:
-    """Draw medians with the range of the rounds; hollow if the median is uncertain."""
-    colour = SERIES_COLOURS[name]
-    bars = axes.errorbar(
+    """Draw medians with the range of the rounds."""
+    return axes.errorbar(
         x,
         [r.median for r in ratios],
         [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]],
         fmt=MARKERS[mode],
-        color=colour,
+        color=SERIES_COLOURS[name],
         markersize=5,
         capsize=2,
         linewidth=1.4,
         label=f"to {name}, {MODES[mode]}",
     )
-    unsure = [(at, r) for at, r in zip(x, ratios, strict=True) if r.high > UNSURE * r.low]
-    axes.plot(
-        [at for at, _ in unsure],
-        [r.median for _, r in unsure],
-        MARKERS[mode],
-        color=colour,
-        markerfacecolor="white",
-        markersize=5,
-        zorder=bars[0].get_zorder() + 1,
-    )
-    return bars
 
 
 def _squares(axes: Any, report: Report) -> None:

@@ -13,7 +13,8 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import ACCELERATED, DEVICE, HOST, PEERS, ROUTED
+from clgemm.bench.contenders import ACCELERATED, HOST, ROUTED
+from clgemm.bench.draws import Program
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
 
@@ -93,7 +94,7 @@ class Outcome:
     """
 
     contender: str
-    case: Case
+    case: Case | Program
     rounds_s: list[float] = field(default_factory=list)
     error: float = float("nan")
     worst: float = float("nan")
@@ -245,8 +246,8 @@ class Tournament:
     ----------
     workers : dict of str to Child
         ``"clgemm"``, ``"NumPy"``, which also computes the references, and other peers.
-    peers : collection of str
-        The names of the peers.
+    contenders : dict of str to list of str
+        For `HOST` and `DEVICE`, or one of them, who competes.
     folder : Path
         The folder for references.
     """
@@ -254,22 +255,19 @@ class Tournament:
     def __init__(
         self,
         workers: Mapping[str, Child],
-        peers: Iterable[str],
+        contenders: Mapping[str, Sequence[str]],
         settings: Settings,
         folder: Path,
     ) -> None:
         self.workers = workers
         self.settings = settings
-        self.contenders = {
-            mode: ["clgemm", *(peer for peer in peers if PEERS[peer] == mode)]
-            for mode in (HOST, DEVICE)
-        }
-        self._file = folder / "reference.npy"
+        self.contenders = contenders
+        self._file = folder / "reference"
         # The fewest seconds per operation so far.
         self._pace: dict[tuple[str, str], float] = {}
 
-    def contest(self, case: Case) -> dict[str, list[Outcome]]:
-        """Return the outcomes of a case for host and for device operands, clgemm's first.
+    def contest(self, case: Case | Program) -> dict[str, list[Outcome]]:
+        """Return the outcomes of a case for host and for device operands.
 
         A failure is an outcome too, and raises nothing.
         """
@@ -300,7 +298,7 @@ class Tournament:
                 return _left_out("the float64 reference", expected_s, self.settings.budget_s)
         return ""
 
-    def _reference(self, case: Case) -> str:
+    def _reference(self, case: Case | Program) -> str:
         """Make NumPy's worker write the reference, and return its failure, or ""."""
         try:
             self.workers["NumPy"].ask("reference", case=case.as_dict(), file=str(self._file))

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from clgemm.bench.cases import DATA, Case
-from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
+from clgemm.bench.contenders import DEVICE, HOST, ROUTED, against
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
-from clgemm.bench.rounds import Outcome, Settings, Tournament
+from clgemm.bench.rounds import Outcome, Settings
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
@@ -34,7 +34,7 @@ __all__ = [
     "add_arguments",
     "bounds_of",
     "cases",
-    "enter",
+    "contenders",
     "explain",
     "new_report",
     "print_survey",
@@ -170,13 +170,8 @@ class SurveyReport(Report):
     @property
     def ok(self) -> bool:
         """Whether each of clgemm's products is right or was skipped, on either side."""
-        routed = [
-            outcome for each in self._outcomes(HOST) for outcome in each if _is_routed(outcome)
-        ]
-        return super().ok and all(outcome.ok or outcome.skipped for outcome in routed)
-
-    def _outcomes(self, mode: str) -> list[list[Outcome]]:
-        return [modes[mode] for _, modes in self.results if mode in modes]
+        outcomes = [each for _, modes in self.results for each in modes.get(HOST, [])]
+        return super().ok and all(x.ok or x.skipped for x in outcomes if _is_routed(x))
 
     def ratios(self, mode: str) -> dict[str, Ratios]:
         """Return by peer how many times faster clgemm was, where both are right.
@@ -185,10 +180,10 @@ class SurveyReport(Report):
         and is left out if there is one peer only.
         """
         found: dict[str, Ratios] = {}
-        for ours, *peers in self._outcomes(mode):
-            for peer in peers:
-                if not _is_routed(peer) and (ratio := ours.ratio_to(peer)):
-                    found.setdefault(peer.contender, {})[ours.case] = ratio.median
+        for case, modes in self.results:
+            for peer in modes.get(mode, [])[1:]:
+                if not _is_routed(peer) and (ratio := modes[mode][0].ratio_to(peer)):
+                    found.setdefault(peer.contender, {})[case] = ratio.median
         if len(found) < 2:
             return found
         best: Ratios = {}
@@ -200,12 +195,12 @@ class SurveyReport(Report):
     def regrets(self) -> Ratios:
         """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
         found = {}
-        for outcomes in self._outcomes(HOST):
-            by_name = {outcome.contender: outcome for outcome in outcomes}
+        for case, modes in self.results:
+            by_name = {outcome.contender: outcome for outcome in modes.get(HOST, [])}
             if {ROUTED, "NumPy"} <= set(by_name):
                 value = regret(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
                 if value is not None:
-                    found[outcomes[0].case] = value
+                    found[case] = value
         return found
 
     def as_dict(self) -> dict[str, Any]:
@@ -469,8 +464,8 @@ def routed(peers: Sequence[str]) -> list[str]:
     return [ROUTED] if "NumPy" in peers else []
 
 
-def enter(tournament: Tournament, peers: Sequence[str]) -> None:
-    """Leave out modes without a peer, and enter the contender of `routed`.
+def contenders(peers: Sequence[str]) -> dict[str, list[str]]:
+    """Return who competes with NumPy arrays and with device arrays, where there is a peer.
 
     Raises
     ------
@@ -479,12 +474,9 @@ def enter(tournament: Tournament, peers: Sequence[str]) -> None:
     """
     if not peers:
         raise RequestError("none of the peers is here: a survey has nothing to compare with")
-    modes = {PEERS[peer] for peer in peers}
-    tournament.contenders = {
-        mode: names + routed(peers) * (mode == HOST)
-        for mode, names in tournament.contenders.items()
-        if mode in modes
-    }
+    found = against(peers)
+    found[HOST] += routed(peers)
+    return {mode: names for mode, names in found.items() if len(names) > 1}
 
 
 def explain(

@@ -35,7 +35,6 @@ class Server:
         self.contender = contender
         self.identified = identified
         self._device: Any = None
-        self._case: Any = None
         self._cases: list[Any] = []
         self._call: Any = None
 
@@ -62,17 +61,13 @@ class Server:
         return about | {"compute_units": self.device.limits.compute_units}
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
-        """Make the operands, compute once, and return the seconds of this first call."""
+        """Make the operands of a product or a program, and return the seconds of a first call."""
         self.release()
-        self._case = Case.from_dict(case)
-        self._call = prepare(self.contender, self._case, mode, self.device)
-        return _seconds(self._call.once)
-
-    def prepare_program(self, products: list[dict[str, Any]], steps: list[int]) -> float:
-        """Make the operands of a program, run it once, and return the seconds of this pass."""
-        self.release()
-        self._cases = [Case.from_dict(product) for product in products]
-        self._call = program(self.contender, self._cases, steps)
+        self._cases = _products(case)
+        if "steps" in case:
+            self._call = program(self.contender, self._cases, case["steps"])
+        else:
+            self._call = prepare(self.contender, self._cases[0], mode, self.device)
         return _seconds(self._call.once)
 
     def turn(self, seconds: float) -> float:
@@ -89,25 +84,28 @@ class Server:
         return median(times)
 
     def reference(self, case: dict[str, Any], file: str) -> None:
-        """Write a case's product in float64 to a file."""
+        """Write the products of a case in float64 to files, whose names begin so."""
         self.release()
-        np.save(file, reference(Case.from_dict(case)))
+        for number, product in enumerate(_products(case)):
+            np.save(f"{file}{number}.npy", reference(product))
 
     def judge(self, file: str) -> list[float]:
-        """Compare the result of the timed calls with the reference in a file."""
-        expected = np.load(file, mmap_mode="r")
-        return list(judge(self._case, self._call.fetch(), expected, self._precision()))
+        """Compare the results of the timed calls with those of `reference`, and return the worst.
 
-    def judge_program(self) -> float:
-        """Compare the last results of a program with float64, and return the worst error.
-
-        Of all products, it is the greatest second figure of `judge`.
+        Of a program, either figure is the greatest of all products.
         """
-        errors = (
-            judge(case, result, reference(case), self._precision())[1]
-            for case, result in zip(self._cases, self._call.fetch(), strict=True)
-        )
-        return max(errors, key=lambda error: (error != error, error))  # NaN is the worst
+        fetched = self._call.fetch()
+        results = fetched if isinstance(fetched, list) else [fetched]
+        errors = [
+            judge(
+                case,
+                result,
+                np.load(f"{file}{number}.npy", mmap_mode="r"),
+                self._precision(),
+            )
+            for number, (case, result) in enumerate(zip(self._cases, results, strict=True))
+        ]
+        return [float(x) for x in np.max(errors, axis=0)]  # NaN is the worst
 
     def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
         """Return the kernel family, the config and the launches of clgemm's product."""
@@ -127,7 +125,7 @@ class Server:
 
     def release(self) -> None:
         """Release the operands."""
-        self._call = self._case = None
+        self._call = None
         self._cases = []
 
     def roofs(self) -> dict[str, Any]:
@@ -135,6 +133,11 @@ class Server:
         from clgemm.bench.peak import measure
 
         return measure(self.device)
+
+
+def _products(case: dict[str, Any]) -> list[Case]:
+    """Return the products of a program, or the only one of a case."""
+    return [Case.from_dict(each) for each in case.get("products", [case])]
 
 
 def _seconds(once: Callable[[], object]) -> float:

@@ -12,8 +12,16 @@ from clgemm.__main__ import main
 from clgemm.bench import programs
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import ACCELERATED, ROUTED
-from clgemm.bench.draws import STORAGE_BYTES, Bounds
-from clgemm.bench.programs import DEFAULT, MOST_PRODUCTS, SPREAD, STEPS, random_programs
+from clgemm.bench.draws import (
+    MOST_PRODUCTS,
+    SPREAD,
+    STEPS,
+    STORAGE_BYTES,
+    Bounds,
+    random_programs,
+)
+from clgemm.bench.programs import DEFAULT
+from clgemm.bench.rounds import Settings
 from clgemm.core.child import Child, ChildDiedError
 
 
@@ -42,7 +50,8 @@ def test_programs_are_within_the_bounds(seed):
         assert max(works) <= 1.1 * SPREAD * min(works)
         assert set(program.steps) == set(range(len(products)))
         assert STEPS[0] <= len(program.steps) <= STEPS[1]
-        assert program.work == sum(works[step] for step in program.steps)
+        assert program.flops == 2 * sum(works[step] for step in program.steps)
+        assert program.largest == max(works)
         again = [Case.from_dict(each) for each in program.as_dict()["products"]]
         assert tuple(again) == products
 
@@ -67,9 +76,7 @@ ARGUMENTS = ["bench", "--programs", "2", "--seed", "7", "--sides", "8:64", "--wo
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     """Make the turns short."""
-    monkeypatch.setattr(programs, "ROUNDS", 2)
-    monkeypatch.setattr(programs, "TURN_S", 1e-3)
-    monkeypatch.setattr(programs, "PAUSE_S", 0.0)
+    monkeypatch.setattr(programs, "SETTINGS", Settings(2, 1e-3, 1e9, 0.0))
 
 
 def test_programs_run_from_end_to_end(tmp_path, capsys):
@@ -83,10 +90,12 @@ def test_programs_run_from_end_to_end(tmp_path, capsys):
     assert set(found["summary"]) == {"clgemm", ROUTED, ACCELERATED}
     assert found["summary"][ROUTED]["all"]["count"] == 2
     for each in found["programs"]:
-        assert set(each["time_s"]) == {"NumPy", "clgemm", ROUTED, ACCELERATED}
-        assert all(seconds > 0 for seconds in each["time_s"].values())
-        assert set(each["ratio"]) == set(each["time_s"]) - {"NumPy"}
-        assert each["wrong"] == ""
+        names = [outcome["contender"] for outcome in each["outcomes"]]
+        assert names == ["NumPy", "clgemm", ROUTED, ACCELERATED]
+        assert all(len(outcome["rounds_s"]) == 2 for outcome in each["outcomes"])
+        assert all(outcome["correct"] for outcome in each["outcomes"])
+        assert list(each["ratio"]) == names[1:]
+        assert all(ratio > 0 for ratio in each["ratio"].values())
         assert len(each["products"]) == len(set(each["steps"]))
 
 
@@ -98,16 +107,15 @@ def test_programs_end_when_their_time_is_up(capsys):
 
 def test_a_wrong_result_is_found_out(monkeypatch, capsys):
     """It is named, and the exit code is 1."""
-    monkeypatch.setattr(programs, "WRONG", "off by {:.0g}")
     original = Child.ask
 
     def ask(self, request, timeout_s=None, **keywords):
         answer = original(self, request, timeout_s, **keywords)
-        return float("nan") if (request, self.name) == ("judge_program", ROUTED) else answer
+        return [1.0, float("nan")] if (request, self.name) == ("judge", ROUTED) else answer
 
     monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
-    assert f"{ROUTED}: off by nan" in capsys.readouterr().out
+    assert f"{ROUTED}: WRONG: an element's error is nan" in capsys.readouterr().out
 
 
 def test_a_worker_that_fails_is_named(monkeypatch, capsys):

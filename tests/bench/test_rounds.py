@@ -13,7 +13,7 @@ from bench_workers import gone, scripted
 
 from clgemm.bench import report
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.contenders import DEVICE, HOST, against
 from clgemm.bench.rounds import (
     Settings,
     Spread,
@@ -44,7 +44,7 @@ def tournament(tmp_path, settings=None, **contestants: Scripted) -> Tournament:
     """Return a tournament of stand-ins."""
     settings = settings or Settings(rounds=4)
     peers = [name for name in contestants if name != "clgemm"]
-    return Tournament(contestants, peers, settings, tmp_path)
+    return Tournament(contestants, against(peers), settings, tmp_path)
 
 
 def test_contenders_take_turns(tmp_path):

@@ -17,7 +17,7 @@ from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
 from clgemm.bench.draws import KINDS, Bounds, random_cases
 from clgemm.bench.report import as_json
-from clgemm.bench.rounds import Outcome, Settings, Tournament
+from clgemm.bench.rounds import Outcome, Settings
 from clgemm.bench.survey import (
     BEST,
     SurveyReport,
@@ -240,17 +240,15 @@ def test_only_a_survey_has_minutes(capsys):
         (["NumPy", "cuBLAS"], {HOST: ["clgemm", "NumPy", ROUTED], DEVICE: ["clgemm", "cuBLAS"]}),
     ],
 )
-def test_the_peers_say_what_is_surveyed(peers, contenders, tmp_path):
+def test_the_peers_say_what_is_surveyed(peers, contenders):
     """Arrays without a peer are left out, and the regret is measured if NumPy is a peer."""
-    tournament = Tournament({}, peers, survey.SETTINGS, tmp_path)
-    survey.enter(tournament, peers)
-    assert tournament.contenders == contenders
+    assert survey.contenders(peers) == contenders
 
 
-def test_a_survey_without_peers_fails(tmp_path):
+def test_a_survey_without_peers_fails():
     """A survey of which no peer is installed ends with an error."""
     with pytest.raises(RequestError, match="none of the peers is here"):
-        survey.enter(Tournament({}, [], survey.SETTINGS, tmp_path), [])
+        survey.contenders([])
 
 
 def test_a_plan_that_fails_is_said():

@@ -26,7 +26,7 @@ def test_a_worker_times_and_judges(worker, tmp_path):
     with pytest.raises(RequestError, match="AttributeError"):
         worker.ask("turn", seconds=0)
     process_id = worker.process_id
-    file = str(tmp_path / "reference.npy")
+    file = str(tmp_path / "reference")
     worker.ask("reference", case=case, file=file)
     assert worker.ask("prepare", case=case, mode=HOST) > 0
     assert worker.ask("turn", seconds=0.001) > 0
@@ -59,7 +59,9 @@ def test_a_wrong_product_is_found_out(tmp_path):
     identified = identity(get_device())
     with scripted(wrong) as ours, worker_of("NumPy", identified, environment(1)) as numpy:
         ours.command += ["clgemm", *identified]
-        fair = Tournament({"clgemm": ours, "NumPy": numpy}, ["NumPy"], Settings(2), tmp_path)
+        fair = Tournament(
+            {"clgemm": ours, "NumPy": numpy}, {HOST: ["clgemm", "NumPy"]}, Settings(2), tmp_path
+        )
         results = fair.contest(Case("square", 40, 40, 40))
     assert [o.verdict for o in results[HOST]] == ["WRONG", ""]
     assert results[HOST][0].worst > 1
