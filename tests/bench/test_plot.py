@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clgemm.bench import plot
-from clgemm.bench.cases import default_cases
+from clgemm.bench.cases import Case, default_cases
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import Outcome
 
