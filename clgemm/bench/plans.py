@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
-from clgemm.core.config import KernelConfig
-from clgemm.core.plan import Step
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.device import Device
 from clgemm.kernels import FAMILIES
@@ -15,7 +12,7 @@ from clgemm.planning.planner import plan_of
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.operands import AnyArray, is_device, problem_of
 
-__all__ = ["described", "main_step"]
+__all__ = ["described"]
 
 NAMES = {family.name for family in FAMILIES}
 
@@ -34,22 +31,12 @@ def described(a: AnyArray, b: AnyArray, c: AnyArray, device: Device) -> dict[str
         return {"family": "", "config": "", "launches": "tiles, with transfers"}
     problem, _ = problem_of(a, b, c, chosen_precision())
     plan = plan_of(device, problem).plan
-    main = main_step(plan.steps).config
-    counts = Counter(step.config.family for step in plan.steps)
+    configs = [step.config for step in plan.steps]
+    # The fallback of another kernel comes behind the one that multiplies. A scaling is alone.
+    main = next((config for config in configs if config.family in NAMES), configs[-1])
+    counts = Counter(config.family for config in configs)
     return {
         "family": main.family,
-        "config": _text(main),
+        "config": ", ".join(f"{name}={int(value)}" for name, value in vars(main).items()),
         "launches": ", ".join(f"{count} {name}" for name, count in counts.items()),
     }
-
-
-def main_step(steps: Sequence[Step]) -> Step:
-    """Return the launch that multiplies: the first one of a family that makes products.
-
-    The fallback of another kernel comes behind it. A scaling has the only launch.
-    """
-    return next((step for step in steps if step.config.family in NAMES), steps[-1])
-
-
-def _text(config: KernelConfig) -> str:
-    return ", ".join(f"{name}={int(value)}" for name, value in vars(config).items())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyopencl as cl
 import pytest
@@ -88,16 +86,6 @@ def test_products_in_tiles_have_no_single_plan(monkeypatch):
         "config": "",
         "launches": "tiles, with transfers",
     }
-
-
-def test_the_launch_that_multiplies_is_found():
-    """It is the first one of a family that makes products; a lonely other launch stands alone."""
-    steps = [SimpleNamespace(config=SimpleNamespace(family=name)) for name in NAMES]
-    assert plans.main_step(steps) is steps[1]
-    assert plans.main_step(steps[:1]) is steps[0]
-
-
-NAMES = "pack", "tiled", "reduce", "direct"
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
