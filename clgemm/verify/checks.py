@@ -6,6 +6,7 @@ call of the public functions.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -540,7 +541,8 @@ def verify_contract(
         Whether there is time for another turn.
     """
     with chosen_device(device):
-        for number, (name, part, mode) in enumerate(_turns()):
+        turns = itertools.cycle(itertools.product(PARTS.items(), PRECISIONS))
+        for number, ((name, part), mode) in enumerate(turns):
             if number >= len(PARTS) * len(PRECISIONS) and not has_time():
                 return
             turn = number // len(PRECISIONS) // len(PARTS)
@@ -549,10 +551,3 @@ def verify_contract(
             except Exception as error:  # whatever fails is what verification is there to tell
                 found = 0, 0.0, f"{type(error).__name__}: {error}"
             tally.add(tally.of_part(name), f"{name}, {mode}", *found)
-
-
-def _turns() -> Iterator[tuple[str, Part, str]]:
-    while True:
-        for name, part in PARTS.items():
-            for mode in PRECISIONS:
-                yield name, part, mode

@@ -104,30 +104,6 @@ def test_peers_are_chosen():
     assert command._peers("none") == []
 
 
-class Interrupted:
-    """A tournament that the user interrupts by Ctrl-C."""
-
-    def __init__(self, workers, *_):
-        self.workers = workers
-        Interrupted.children = []
-
-    def contest(self, _):
-        for each in self.workers.values():
-            each._started()
-            Interrupted.children.append(each.process_id)
-        raise KeyboardInterrupt
-
-
-def test_an_interruption_ends_the_children(monkeypatch, capsys):
-    """After Ctrl-C the command returns 130, and all child processes have ended."""
-    monkeypatch.setattr(command, "Tournament", Interrupted)
-    monkeypatch.setattr(command, "_roofs", lambda _: {"failures": []})
-    assert main(["bench", "--shapes", "8"]) == 130
-    assert capsys.readouterr().err.strip().endswith("interrupted")
-    assert len(Interrupted.children) >= 2
-    assert all(map(gone, Interrupted.children))
-
-
 @runs_whole
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="children are counted in /proc")
 def test_ctrl_c_reaches_everybody():
