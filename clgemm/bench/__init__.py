@@ -9,7 +9,6 @@ pipes while one is timed. Every result is checked.
     host_blas_peers
                 the host's BLAS libraries besides NumPy's own
     worker      the child process of one contender
-    plans       the plan of a product in words
     peak        the device's measured arithmetic peak and memory bandwidth
     rounds      the turns of the contenders, case by case, and what they took
     report      the tables and the JSON

@@ -227,8 +227,6 @@ def _run(
         for case in within_time(cases, args.minutes):
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
-            if isinstance(report, SurveyReport):
-                survey.explain(report, ours, *report.results[-1])
         if len(report.results) < len(cases):
             report.notes.append(
                 f"{len(report.results)} of {len(cases)} products were measured in "

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import ACCELERATED, HOST, ROUTED
+from clgemm.bench.contenders import HOST
 from clgemm.bench.draws import Program
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
@@ -25,7 +25,6 @@ __all__ = [
     "Spread",
     "Tournament",
     "environment",
-    "own_environment",
     "ratios",
     "spread",
     "within_time",
@@ -44,15 +43,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the range of figures.
-
-    Raises
-    ------
-    ValueError
-        If there are no figures.
-    """
-    if not values:
-        raise ValueError("there are no figures to take a median of")
+    """Return the median and the range of one figure or more."""
     return Spread(median(values), min(values), max(values))
 
 
@@ -176,38 +167,28 @@ SPIN_TIMES = {
 
 
 def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
-    """Return the environment of workers: this many threads, and clgemm always on the device."""
+    """Return the environment of workers: this many threads."""
     return {
         **spin_times,
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-        "CLGEMM_THRESHOLD": "0",
         "CUPY_TF32": "0",
     }
 
 
-def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of one contender, from that of all."""
-    own = dict(variables)
-    if contender in (ROUTED, ACCELERATED):  # clgemm chooses the side as the user has set it
-        own.pop("CLGEMM_THRESHOLD", None)
-        if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:
-            own["CLGEMM_THRESHOLD"] = users
-    return own
-
-
-def worker_of(contender: str, identified: list[str], variables: Mapping[str, str]) -> Child:
+def worker_of(contender: str, identified: list[str], variables: dict[str, str]) -> Child:
     """Return the process of a contender, which the first request starts.
 
     Parameters
     ----------
     identified : list of str
         The device, as `clgemm.hardware.device.identity` returns it; several, one after the other.
-    variables : mapping of str to str
+    variables : dict of str to str
         The environment of all contenders.
     """
-    own = own_environment(contender, variables)
-    return Child(contender, "clgemm.bench.worker", [contender, *identified], own)
+    # Only `ROUTED` and `ACCELERATED` choose the side, as the user has set it.
+    side = {"CLGEMM_THRESHOLD": "0"} if contender == "clgemm" else {}
+    return Child(contender, "clgemm.bench.worker", [contender, *identified], variables | side)
 
 
 LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds

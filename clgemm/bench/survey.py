@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import geometric_mean
 from typing import Any
@@ -21,7 +21,7 @@ from clgemm.bench.contenders import DEVICE, HOST, ROUTED, against
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings
-from clgemm.core.child import Child, ChildDiedError, RequestError
+from clgemm.core.child import RequestError
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
 from clgemm.terminal import duration, positive, whole
@@ -35,7 +35,6 @@ __all__ = [
     "bounds_of",
     "cases",
     "contenders",
-    "explain",
     "new_report",
     "print_survey",
     "regret",
@@ -70,15 +69,7 @@ class Summary:
 
 
 def summary(ratios: Sequence[float]) -> Summary:
-    """Return the statistics of ratios.
-
-    Raises
-    ------
-    ValueError
-        If there are none.
-    """
-    if not ratios:
-        raise ValueError("there are no ratios to summarise")
+    """Return the statistics of one ratio or more."""
     low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
     mean = geometric_mean(ratios)
     return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
@@ -160,12 +151,9 @@ class SurveyReport(Report):
     ----------
     survey : dict
         ``count``, ``seed``, ``sides``, ``work``, ``data``, ``precision``.
-    plans : dict of Case to dict of str to dict
-        What clgemm runs for each product and mode: `clgemm.bench.plans.described`.
     """
 
     survey: dict[str, Any] = field(default_factory=dict)
-    plans: dict[Case, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -207,7 +195,7 @@ class SurveyReport(Report):
         """Return all measurements and their statistics, for JSON."""
         found, regrets = super().as_dict(), self.regrets()
         for entry, (case, _) in zip(found["cases"], self.results, strict=True):
-            entry |= {"plans": self.plans.get(case, {}), "regret": regrets.get(case)}
+            entry["regret"] = regrets.get(case)
         by_peer = {mode: self.ratios(mode) for mode in TITLES}
         return found | {
             "survey": self.survey,
@@ -313,23 +301,21 @@ def _print_groups(title: str, headings: list[str], by: dict[str, dict[str, list[
 
 
 def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
-    """Print the products with the least ratios, with plan and family."""
-    headings = ["m x n x k", "kind", "family", "ratio", "peer", "ms", "peer's ms", "launches"]
+    """Print the products with the least ratios."""
+    headings = ["m x n x k", "kind", "ratio", "peer", "ms", "peer's ms"]
     modes = dict(report.results)
     rows = []
     for case in sorted(ratios, key=ratios.__getitem__)[:WORST]:
         ours, *peers = modes[case][mode]
         found = [(p, ratio.median) for p in peers if (ratio := ours.ratio_to(p))]
         peer, _ = min((each for each in found if not _is_routed(each[0])), key=lambda each: each[1])
-        plan = report.plans.get(case, {}).get(mode, {})
         rows.append(
             [
-                *(case.label, case.group, plan.get("family", ""), f"{ratios[case]:.2f}"),
+                *(case.label, case.group, f"{ratios[case]:.2f}"),
                 *(peer.contender, _milliseconds(ours), _milliseconds(peer)),
-                f"{plan.get('launches', '')}; {plan.get('config', '')}",
             ]
         )
-    print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 3, is_last_left=True)
+    print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 2)
 
 
 def _print_regrets(report: SurveyReport, regrets: Ratios) -> None:
@@ -358,7 +344,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="measure N random products instead. Prints ratios by work, kind and layout, and the "
-        "worst products with their plans. Also the regret of matmul's choice of the side",
+        "worst products. Also the regret of matmul's choice of the side",
     )
     parser.add_argument(
         "--seed",
@@ -477,16 +463,3 @@ def contenders(peers: Sequence[str]) -> dict[str, list[str]]:
     found = against(peers)
     found[HOST] += routed(peers)
     return {mode: names for mode, names in found.items() if len(names) > 1}
-
-
-def explain(
-    report: SurveyReport, ours: Child, case: Case, modes: Mapping[str, Sequence[Outcome]]
-) -> None:
-    """Add clgemm's plan of a product to a report, for each mode in which it is right."""
-    for mode, outcomes in modes.items():
-        if outcomes[0].ok:
-            try:
-                plan = ours.ask("plan", case=case.as_dict(), mode=mode)
-            except (RequestError, ChildDiedError) as error:
-                plan = {"family": "", "config": "", "launches": f"no plan: {error}"}
-            report.plans.setdefault(case, {})[mode] = plan

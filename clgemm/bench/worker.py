@@ -107,14 +107,6 @@ class Server:
         ]
         return [float(x) for x in np.max(errors, axis=0)]  # NaN is the worst
 
-    def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
-        """Return the kernel family, the config and the launches of clgemm's product."""
-        from clgemm.bench.plans import described
-
-        call = prepare(self.contender, Case.from_dict(case), mode, self.device)
-        a, b, c = call.matrices
-        return described(a, b, c, self.device)
-
     def _precision(self) -> str:
         """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
         from clgemm.hardware.choice import get_devices

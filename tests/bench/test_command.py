@@ -80,6 +80,17 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys):
         (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, MKL, BLIS"),
         (["--json", "nowhere/b.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/b.png"], "there is no folder nowhere"),
+        (["--shapes", "8", "--minutes", "1"], "--minutes is for a survey"),
+        (["--survey", "3", "--shapes", "8"], "--shapes and --survey exclude each other"),
+        (["--survey", "3", "--peers", "none"], "a survey needs a peer"),
+        (["--survey", "3", "--programs", "1"], "--survey and --programs exclude each other"),
+        (["--survey", "3", "--plot", "s.png"], "--survey and --plot exclude each other"),
+        (["--survey", "3", "--sides", "9:4"], "sides=9:4 is not a range"),
+        (["--survey", "3", "--sides", "1:2", "--work", "1e9:2e9"], "no product found within"),
+        (["--programs", "1", "--sides", "8:9", "--work", "1e6:1e7"], "no product found within"),
+        (["--startup", "--device", "no such device"], "no such device"),
+        (["--whole-programs", "sudoku"], "no such program: sudoku; there is mlp_training"),
+        (["--whole-programs", "--plot", "w.png"], "--whole-programs and --plot exclude each other"),
     ],
 )
 def test_command_refuses_clearly(arguments, message, capsys):
@@ -88,9 +99,23 @@ def test_command_refuses_clearly(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--budget", "0"], ["--budget", "x"], ["--rounds", "0"]])
-def test_command_refuses_numbers(arguments, capsys):
-    """A wrong number ends the command with argparse's error, which names it."""
+def test_a_wrong_precision_is_refused(monkeypatch, capsys):
+    """A wrong CLGEMM_PRECISION ends the command with code 2 and a message before it measures."""
+    monkeypatch.setenv("CLGEMM_PRECISION", "odd")
+    assert main(["bench", "--survey", "1"]) == 2
+    assert "CLGEMM_PRECISION='odd' is not one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--budget", "0"], ["--budget", "x"], ["--rounds", "0"], ["--survey", "0"]),
+        *(["--sides", "64"], ["--work", "1e5:x"], ["--data", "odd"], ["--seed", "a"]),
+        *(["--syrk", "3y"], ["--syrk", "0"], ["--dtypes", "1.5"]),
+    ],
+)
+def test_command_refuses_values(arguments, capsys):
+    """A wrong value ends the command with argparse's error, which names it."""
     with pytest.raises(SystemExit, match="2"):
         main(["bench", *arguments])
     assert repr(arguments[1]) in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.bench import corpus, other_products, startup
+from clgemm.bench import other_products, startup
 from clgemm.hardware.choice import get_device
 
 
@@ -42,7 +42,6 @@ def test_a_program_that_fails_is_said(few_runs, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "RuntimeError: planted" in printed.err
     assert "nan" in printed.out
-    assert main(["bench", "--startup", "--device", "no such device"]) == 2
 
 
 def test_caches_are_kept_apart(tmp_path):
@@ -93,20 +92,3 @@ def test_products_by_own_transposes_are_timed_and_checked(
     monkeypatch.setattr(other_products, "gamma", lambda _: 0.0)
     assert main(["bench", "--syrk", "30"]) == 1
     assert "results are wrong" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [["--syrk", "3y"], ["--syrk", "0"], ["--dtypes", "1.5"]])
-def test_wrong_sizes_are_named(words, capsys):
-    """A size that is none ends the command with argparse's error, which names it."""
-    with pytest.raises(SystemExit, match="2"):
-        main(["bench", *words])
-    assert repr(words[1]) in capsys.readouterr().err
-
-
-def test_wrong_arguments_of_whole_programs_are_named(capsys):
-    """A program that there is not ends the command."""
-    assert {"mlp_training", "whitening"} <= set(corpus.PROGRAMS)
-    assert main(["bench", "--whole-programs", "sudoku"]) == 2
-    assert "no such program: sudoku; there is mlp_training" in capsys.readouterr().err
-    assert main(["bench", "--whole-programs", "whitening", "--plot", "w.png"]) == 2
-    assert "--whole-programs and --plot exclude each other" in capsys.readouterr().err

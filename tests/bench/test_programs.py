@@ -64,12 +64,6 @@ def test_products_that_are_too_large_together_are_left_out():
         assert stored <= STORAGE_BYTES
 
 
-def test_bounds_without_products():
-    """An error names them."""
-    with pytest.raises(ValueError, match="no product found within"):
-        random_programs(1, 0, Bounds((8, 9), (10**6, 10**7)))
-
-
 ARGUMENTS = ["bench", "--programs", "2", "--seed", "7", "--sides", "8:64", "--work", "1e4:1e5"]
 
 
@@ -127,11 +121,3 @@ def test_a_worker_that_fails_is_named(monkeypatch, capsys):
     monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
     assert "NumPy: planted" in capsys.readouterr().err
-
-
-def test_wrong_arguments(capsys):
-    """Bounds without products, and a second kind of run."""
-    assert main(["bench", "--programs", "1", "--sides", "8:9", "--work", "1e6:1e7"]) == 2
-    assert "no product found within" in capsys.readouterr().err
-    assert main(["bench", "--programs", "1", "--survey", "3"]) == 2
-    assert "exclude each other" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Tests of the worker process, of the plans that it tells and of the roofs that it measures."""
+"""Tests of the worker process and of the roofs that it measures."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import pyopencl as cl
 import pytest
 from bench_workers import scripted
 
-from clgemm.bench import contenders, peak, plans
+from clgemm.bench import peak
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.contenders import HOST
 from clgemm.bench.rounds import Settings, Tournament, environment, worker_of
 from clgemm.core.child import RequestError
-from clgemm.core.precision import precision
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import identity
-from clgemm.kernels import FAMILIES
 
 
 def test_a_worker_times_and_judges(worker, tmp_path):
@@ -63,29 +61,6 @@ def test_a_wrong_product_is_found_out(tmp_path):
         results = fair.contest(Case("square", 40, 40, 40))
     assert [o.verdict for o in results[HOST]] == ["WRONG", ""]
     assert results[HOST][0].worst > 1
-
-
-@pytest.mark.parametrize("case", [Case("", 64, 64, 64), Case("", 9, 8, 7, "T", "S", batch=3)])
-def test_a_plan_names_its_family_its_config_and_its_launches(device, case):
-    """The family is one that makes products, and one of the launches is of it."""
-    call = contenders.prepare("clgemm", case, DEVICE, device)
-    with precision("strict"):
-        found = plans.described(*call.matrices, device)
-    assert found["family"] in {family.name for family in FAMILIES}
-    counts = dict(reversed(each.split(" ", 1)) for each in found["launches"].split(", "))
-    assert int(counts[found["family"]]) >= 1
-    assert all(text.partition("=")[2].isdecimal() for text in found["config"].split(", "))
-
-
-def test_products_in_tiles_have_no_single_plan(monkeypatch):
-    """Host arrays that reach a device through transfers are multiplied in tiles."""
-    monkeypatch.setattr(plans, "transfer_config", lambda _: object())
-    a = np.zeros((2, 2), np.float32)
-    assert plans.described(a, a, a, None) == {
-        "family": "",
-        "config": "",
-        "launches": "tiles, with transfers",
-    }
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])
