@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import functools
 import platform
 import sys
 import tempfile
@@ -131,14 +130,11 @@ def main(args: argparse.Namespace) -> int:
     else:
         print_report(report)
     saved = written(args.json, as_json(report))
-    saved &= written(args.plot, functools.partial(_draw, report))
+    if args.plot is not None:
+        from clgemm.bench.plot import draw  # needs matplotlib
+
+        saved &= written(args.plot, lambda file: draw(report, file))
     return 0 if report.ok and saved else 1
-
-
-def _draw(report: Report, file: Path) -> None:
-    from clgemm.bench.plot import draw  # needs matplotlib
-
-    draw(report, file)
 
 
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:

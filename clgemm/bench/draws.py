@@ -105,15 +105,6 @@ class Draw:
         return key
 
 
-def _any(draw: Draw) -> Sides:
-    return draw.side(), draw.side(), draw.side()
-
-
-def _square(draw: Draw) -> Sides:
-    n = draw.side()
-    return n, n, n
-
-
 def _multiples(of: int) -> Callable[[Draw], Sides]:
     def sides(draw: Draw) -> Sides:
         m, n, k = (of * round(draw.side() / of) for _ in range(3))
@@ -128,21 +119,9 @@ def _one_off(draw: Draw) -> Sides:
     return m, n, k
 
 
-def _short_k(draw: Draw) -> Sides:
-    return draw.side(64), draw.side(64), draw.side(1, 32)
-
-
-def _long_k(draw: Draw) -> Sides:
-    return draw.side(1, 128), draw.side(1, 128), draw.side(1000)
-
-
 def _few(draw: Draw) -> Sides:
     few, many, k = draw.side(1, 64), draw.side(128), draw.side(128)
     return (few, many, k) if draw.random() < 0.5 else (many, few, k)
-
-
-def _small(draw: Draw) -> Sides:
-    return draw.side(1, 512), draw.side(1, 512), draw.side(1, 512)
 
 
 class Kind(NamedTuple):
@@ -154,15 +133,19 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "any sizes": Kind(4, _any),
-    "square": Kind(2, _square),
+    "any sizes": Kind(4, lambda draw: (draw.side(), draw.side(), draw.side())),
+    "square": Kind(2, lambda draw: (draw.side(),) * 3),
     "multiples of 8": Kind(1.5, _multiples(8)),
     "multiples of 64": Kind(1.5, _multiples(64)),
     "one off multiples of 64": Kind(2, _one_off),
-    "short k": Kind(2, _short_k),
-    "long k": Kind(2, _long_k),
+    "short k": Kind(2, lambda draw: (draw.side(64), draw.side(64), draw.side(1, 32))),
+    "long k": Kind(2, lambda draw: (draw.side(1, 128), draw.side(1, 128), draw.side(1000))),
     "few rows or columns": Kind(2, _few),
-    "batch": Kind(1.5, _small, most_matrices=1000),
+    "batch": Kind(
+        1.5,
+        lambda draw: (draw.side(1, 512), draw.side(1, 512), draw.side(1, 512)),
+        most_matrices=1000,
+    ),
 }
 
 

@@ -91,7 +91,9 @@ def dtypes(args: argparse.Namespace, device: Device) -> int:
     """
     sizes = args.dtypes or SIZES
     wider = () if device.limits.has_vectors else ON_GPUS
-    names = (*DTYPES, *(each for each in wider if _computes(device, each)))
+    like = {each: np.empty(0, each) for each in wider}
+    able = (each for each, x in like.items() if exact.computes(device, exact.types_of(x, x, x)))
+    names = (*DTYPES, *able)
     rows = []
     with progress(len(names) * len(sizes)) as step, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,11 +121,6 @@ def dtypes(args: argparse.Namespace, device: Device) -> int:
         ],
     )
     return _finished(args, device, rows)
-
-
-def _computes(device: Device, dtype: str) -> bool:
-    like = np.empty(0, dtype)
-    return exact.computes(device, exact.types_of(like, like, like))
 
 
 def timed(device: Device, dtype: np.dtype[Any], n: int) -> dict[str, Any]:

@@ -209,7 +209,6 @@ def print_rows(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     left: int = 1,
-    is_last_left: bool = False,
 ) -> None:
     """Print a table and an empty line: text in the first columns, and figures in the others.
 
@@ -217,11 +216,7 @@ def print_rows(
     ----------
     left : int, optional
         The number of the first columns.
-    is_last_left : bool, optional
-        Whether the last column has text too.
     """
     sides: list[Side] = ["left" if place < left else "right" for place in range(len(headings))]
-    if is_last_left:
-        sides[-1] = "left"
     print_table(title, headings, sides, rows)
     print()

@@ -24,7 +24,7 @@ from clgemm.hardware.device import Device
 from clgemm.output import written
 from clgemm.terminal import minutes, progress, say
 
-__all__ = ["add_arguments", "made_folders", "main", "overheads"]
+__all__ = ["add_arguments", "made_folders", "main"]
 
 TINY = (8, 64)
 CALLS, ROUNDS = 200, 11
@@ -49,18 +49,8 @@ def made_folders(folder: Path) -> dict[str, str]:
     return {variable: str(folder / name) for variable, name in variables.items()}
 
 
-def overheads(device: Any) -> list[dict[str, Any]]:
-    """Time tiny calls, whose time is overhead: Python, the enqueueing and the waiting.
-
-    Returns
-    -------
-    list of dict
-        ``n`` and ``ns_per_call``, the nanoseconds of each function by its name.
-    """
-    return [{"n": n, "ns_per_call": _ns_per_call(_tiny_calls(device, n))} for n in TINY]
-
-
 def _tiny_calls(device: Any, n: int) -> dict[str, Callable[[], object]]:
+    """Return calls whose time is overhead: Python, the enqueueing and the waiting."""
     x, y, z = (np.ones((n, n), np.float32) for _ in range(3))
     c = np.ones((n, n), np.float32, "F")
     p, q, r = (cl_array.to_device(device.queue, matrix) for matrix in (x, y, z))
@@ -74,12 +64,11 @@ def _tiny_calls(device: Any, n: int) -> dict[str, Callable[[], object]]:
         "clgemm.matmul, device arrays": resident,
         "clgemm.matmul": lambda: clgemm.matmul(x, y, out=z),
         "np.matmul": lambda: np.matmul(x, y, out=z),
-        "clgemm.dot": lambda: clgemm.dot(x, y, out=z),
-        "np.dot": lambda: np.dot(x, y, out=z),
     }
 
 
 def _ns_per_call(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the nanoseconds of each call."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):  # in turns, so that a slow moment of the machine slows all calls
         for name, call in calls.items():
@@ -161,7 +150,7 @@ def main(args: argparse.Namespace, devices: Sequence[Device]) -> int:
             found[contender] = _cold_and_warm(BEGIN + text + END, Path(name) / contender)
         step("tiny calls")
         with clgemm.device(*devices):
-            tiny = overheads(devices[0])
+            tiny = [{"n": n, "ns_per_call": _ns_per_call(_tiny_calls(devices[0], n))} for n in TINY]
     _print(found, tiny)
     text = json.dumps({"first products": found, "tiny calls": tiny}, indent=1)
     return 0 if written(args.json, text) else 1

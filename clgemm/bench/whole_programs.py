@@ -42,7 +42,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 import clgemm.accel
 found = clgemm.accel.report()
-print(found.offloaded, sum(found.stayed.values()), found, sep="|", file=sys.stderr)
+print(found.offloaded, "of", found.offloaded + sum(found.stayed.values()), file=sys.stderr)
 """
 
 
@@ -137,8 +137,7 @@ def _measured(name: str, turns: int, folder: Path, warm: Mapping[str, str]) -> R
             result.cold.append(plain_s / cold_s)
             _require_same(expected, found)
             _wait_for_children()
-        went = said.strip().splitlines()[-1].split("|") if said.strip() else ["", "", ""]
-        return result._replace(went=f"{went[0]} of {int(went[0]) + int(went[1])}")
+        return result._replace(went=said.strip().splitlines()[-1])
     except (RuntimeError, ValueError, IndexError) as error:
         return result._replace(problem=str(error))
 
@@ -179,10 +178,6 @@ def _are_children_left() -> bool:
     return not Path("/proc/self").exists()
 
 
-def _figure(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f}" if ratios else ""
-
-
 def _print(results: Sequence[Result]) -> None:
     rows = []
     for each in results:
@@ -190,18 +185,17 @@ def _print(results: Sequence[Result]) -> None:
             rows.append([each.name, "failed", "", "", "", each.problem])
             continue
         seconds = f"{median(each.plain_s):.2f}"
-        figures = (_figure(ratios) for ratios in (each.cold, each.warm, each.control))
+        figures = (f"{median(ratios):.2f}" for ratios in (each.cold, each.warm, each.control))
         rows.append([each.name, seconds, *figures, each.went])
     good = [each for each in results if not each.problem]
     for title, reduce in (("geometric mean", geometric_mean), ("least", min)):
         columns = []
         for of in ("cold", "warm", "control"):
-            medians = [median(getattr(each, of)) for each in good if getattr(each, of)]
+            medians = [median(getattr(each, of)) for each in good]
             columns.append(f"{reduce(medians):.2f}" if medians else "")
         rows.append([title, "", *columns, ""])
     print_rows(
         "Whole programs: the plain program's time over the accelerated one's, medians",
         ("program", "plain s", "cold", "warm", "control", "on the device"),
         rows,
-        is_last_left=True,
     )

@@ -404,18 +404,7 @@ def _layouts(_: Device, rng: np.random.Generator, mode: str, number: int) -> Fou
 
 def _storage(_: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
     problem = problem_like(rng, mode, number, "FC"[number % 2])
-    p = problem.blas
-    sgemm(
-        *(p.alpha, p.a, p.b, p.beta, p.c, p.trans_a, p.trans_b, 1),
-        m=p.m,
-        n=p.n,
-        k=p.k,
-        lda=p.lda,
-        ldb=p.ldb,
-        ldc=p.ldc,
-        order="F" if p.order == "F" else "C",
-        precision=mode,
-    )
+    sgemm(**problem.blas._asdict(), overwrite_c=1, precision=mode)
     assert problem.c is not None
     return _checked(problem, problem.c.view, mode)
 
