@@ -12,7 +12,7 @@ pipes while one is timed. Every result is checked.
     peak        the device's measured arithmetic peak and memory bandwidth
     rounds      the turns of the contenders, case by case, and what they took
     report      the tables and the JSON
-    plot        the pictures
+    plot        the picture
     command     the command line
 
 Each of these runs something else instead, by an option of the command:
