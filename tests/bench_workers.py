@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from clgemm.bench.rounds import Worker
+from clgemm.bench.rounds import worker_of
+from clgemm.core.child import Child
 
 
-def scripted(text: str) -> Worker:
+def scripted(text: str) -> Child:
     """Return a worker that runs a script instead."""
-    made = Worker("clgemm", ["", "", "0"], os.environ)
+    made = worker_of("clgemm", ["", "", "0"], os.environ)
     made.command = [sys.executable, "-c", text]
     return made
 

@@ -9,11 +9,10 @@ pipes while one is timed. Every result is checked.
     host_blas_peers
                 the host's BLAS libraries besides NumPy's own
     worker      the child process of one contender
-    plans       the plan of a product in words
     peak        the device's measured arithmetic peak and memory bandwidth
     rounds      the turns of the contenders, case by case, and what they took
     report      the tables and the JSON
-    plot        the pictures
+    plot        the picture
     command     the command line
 
 Each of these runs something else instead, by an option of the command:
@@ -22,6 +21,7 @@ Each of these runs something else instead, by an option of the command:
     programs    random programs, made of random products
     whole_programs
                 programs in plain NumPy (`corpus`), with and without acceleration
-    dtypes      products of integers, booleans and float16
-    startup     new processes until their first product
+    other_products
+                integers, booleans and float16; a matrix by its own transpose
+    startup     new processes until their first product, and tiny calls
 """

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import functools
 import platform
 import sys
 import tempfile
@@ -15,22 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.bench import dtypes, programs, startup, survey, syrk, whole_programs
+from clgemm.bench import other_products, programs, startup, survey, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
-from clgemm.bench.contenders import PEERS, is_ours
-from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
+from clgemm.bench.contenders import PEERS, against, is_ours
+from clgemm.bench.draws import random_programs
 from clgemm.bench.report import Report, as_json, print_report
-from clgemm.bench.rounds import (
-    RequestError,
-    Settings,
-    Tournament,
-    Worker,
-    WorkerDiedError,
-    environment,
-    own_environment,
-    within_time,
-)
+from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
 from clgemm.bench.survey import SurveyReport
+from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
@@ -42,6 +33,8 @@ __all__ = ["add_arguments", "main"]
 
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
+# Options that run something else, of which only `picture` has a picture.
+APART = ("startup", "dtypes", "syrk", "whole_programs", "survey", "programs", "plot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,14 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     programs.add_arguments(parser)
     whole_programs.add_arguments(parser)
     startup.add_arguments(parser)
-    dtypes.add_arguments(parser)
-    syrk.add_arguments(parser)
+    other_products.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
-    parser.add_argument(
-        "--no-startup", action="store_true", help="do not time cold starts and tiny calls"
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw rooflines and ratios")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw roofline and ratios")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -97,20 +86,17 @@ def main(args: argparse.Namespace) -> int:
         0 if all of clgemm's products are right and the files are written, 1 if not, 2 if the
         arguments are wrong, 130 after Ctrl-C. All child processes have ended.
     """
-    if args.startup:
-        return startup.main(args)
-    if args.dtypes is not None:
-        return dtypes.main(args)
-    if args.syrk is not None:
-        return syrk.main(args)
-    if args.whole_programs is not None:
-        return whole_programs.main(args)
+    given = [option for option in APART if getattr(args, option) not in (None, False)]
+    if len(given) > 1:
+        one, other = (f"--{option.replace('_', '-')}" for option in given[:2])
+        print(f"{one} and {other} exclude each other", file=sys.stderr)
+        return 2
     try:
         devices = find_devices(args.device) if args.device else get_devices()
-        if args.survey and args.programs:
-            raise ValueError("--survey and --programs exclude each other")
         peers = _peers(args.peers)
         cases = _cases(args, peers)
+        bounds = survey.bounds_of(args, programs.DEFAULT)
+        chosen = random_programs(args.programs or 0, args.seed, bounds)
         chosen_precision(args.precision)  # or an error that names the variable
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="bench")
@@ -118,34 +104,37 @@ def main(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     try:
+        if args.startup:
+            return startup.main(args, devices)
+        if args.dtypes is not None:
+            return other_products.dtypes(args, devices[0])
+        if args.syrk is not None:
+            return other_products.syrk(args, devices[0])
+        if args.whole_programs is not None:
+            return whole_programs.main(args)
         if args.programs:
             every = [word for each in devices for word in identity(each)]
             threads = _threads(devices[0], args.threads)
-            return programs.main(args, every, devices[0].label, threads)
+            return programs.main(args, chosen, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
         if args.quick and not args.survey:
-            report.dtypes.append(dtypes.timed(devices[0], np.dtype(np.int32), 500))
+            report.dtypes.append(other_products.timed(devices[0], np.dtype(np.int32), 500))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         print(error, file=sys.stderr)
         return 1
     if isinstance(report, SurveyReport):
         survey.print_survey(report)
-        text = survey.as_json(report)
     else:
         print_report(report)
-        text = as_json(report)
-    saved = written(args.json, text)
-    saved &= written(args.plot, functools.partial(_draw, report))
+    saved = written(args.json, as_json(report))
+    if args.plot is not None:
+        from clgemm.bench.plot import draw  # needs matplotlib
+
+        saved &= written(args.plot, lambda file: draw(report, file))
     return 0 if report.ok and saved else 1
-
-
-def _draw(report: Report, file: Path) -> None:
-    from clgemm.bench.plot import draw  # needs matplotlib
-
-    draw(report, file)
 
 
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
@@ -205,14 +194,11 @@ def _run(
         # NumPy's worker computes the references, so it runs even if NumPy is not a peer.
         workers = {
             name: stack.enter_context(
-                Worker(
-                    name, every if is_ours(name) else identified, own_environment(name, variables)
-                )
+                worker_of(name, every if is_ours(name) else identified, variables)
             )
             for name in dict.fromkeys(["clgemm", "NumPy", *peers, *routed])
         }
-        times_startup = not (args.no_startup or args.survey)
-        step = stack.enter_context(progress(len(cases) + 2 + 2 * times_startup))
+        step = stack.enter_context(progress(len(cases) + 2))
         step("versions of the contenders")
         abouts, absent = _abouts({name: workers[name] for name in workers if name not in routed})
         machine = _machine(device, threads, abouts, absent, args)
@@ -232,74 +218,52 @@ def _run(
             report.roofs = _roofs(ours)
             report.notes += report.roofs["failures"]
         present = [peer for peer in peers if peer in abouts]
-        tournament = Tournament(workers, present, _settings(args), folder)
-        if args.survey:
-            survey.enter(tournament, present)
+        contenders = survey.contenders(present) if args.survey else against(present)
+        tournament = Tournament(workers, contenders, _settings(args), folder)
         for case in within_time(cases, args.minutes):
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
-            if isinstance(report, SurveyReport):
-                survey.explain(report, ours, *report.results[-1])
         if len(report.results) < len(cases):
             report.notes.append(
                 f"{len(report.results)} of {len(cases)} products were measured in "
                 f"{args.minutes:g} minutes"
             )
-        if times_startup:
-            step("tiny calls")
-            report.overheads = _overheads(ours, report.notes)
-            step("cold starts")
-            ours.close_process()
-            report.cold_start = startup.cold_start(identified, variables, 1 if args.quick else 3)
         return report
 
 
-def _abouts(workers: dict[str, Worker]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+def _abouts(workers: dict[str, Child]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the description of each worker, and for others the reason why they cannot compete.
 
     Raises
     ------
-    RequestError, WorkerDiedError
+    RequestError, ChildDiedError
         If clgemm cannot compete or NumPy cannot compute references.
     """
     abouts: dict[str, Any] = {}
-    absent: dict[str, Any] = {}
+    absent: dict[str, str] = {}
     for name, worker in workers.items():
         if name in ("clgemm", "NumPy"):
             abouts[name] = worker.ask("about")
         else:
             about = _about(worker)
             (absent if isinstance(about, str) else abouts)[name] = about
-    other = abouts.get(OTHER_OPENBLAS, {}).get("kernels")
-    if other and other == abouts["NumPy"].get("kernels"):
-        workers[OTHER_OPENBLAS].close_process()
-        absent[OTHER_OPENBLAS] = f"NumPy's OpenBLAS chooses the kernels {other} by itself"
-        del abouts[OTHER_OPENBLAS]
     return abouts, absent
 
 
-def _about(worker: Worker) -> Any:
+def _about(worker: Child) -> Any:
     """Return the description of a worker, or a string that says why it cannot compete."""
     try:
         return worker.ask("about")
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         worker.close_process()
         return str(error)
 
 
-def _roofs(worker: Worker) -> dict[str, Any]:
+def _roofs(worker: Child) -> dict[str, Any]:
     try:
         return dict(worker.ask("roofs"))
-    except (RequestError, WorkerDiedError) as error:
+    except (RequestError, ChildDiedError) as error:
         return {"failures": [f"the device's peak was not measured: {error}"]}
-
-
-def _overheads(worker: Worker, notes: list[str]) -> list[dict[str, Any]]:
-    try:
-        return list(worker.ask("overheads"))
-    except (RequestError, WorkerDiedError) as error:
-        notes.append(f"tiny calls were not timed: {error}")
-        return []
 
 
 def _machine(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
 
+import clgemm
 from clgemm.bench import host_blas_peers
 from clgemm.bench.cases import COLUMNS_IN_FRONT, Case, operands, stored, viewed
 from clgemm.bench.host_blas_peers import HOST_PEERS
@@ -20,6 +21,7 @@ __all__ = [
     "PEERS",
     "ROUTED",
     "Call",
+    "against",
     "available",
     "cupy_on",
     "is_ours",
@@ -45,18 +47,23 @@ class Call(NamedTuple):
         Computes C and waits for it.
     fetch : callable
         Returns C of the last call as a NumPy array. Before the first call, C is full of NaN.
-    matrices : tuple of array
-        A, B and C of clgemm's calls.
     """
 
     once: Callable[[], object]
     fetch: Callable[[], Any]
-    matrices: tuple[Any, ...] = ()
 
 
 def is_ours(contender: str) -> bool:
     """Tell whether a contender is clgemm."""
     return contender in ("clgemm", ROUTED, ACCELERATED)
+
+
+def against(peers: Iterable[str]) -> dict[str, list[str]]:
+    """Return who competes with operands on the host and on the device: clgemm, and some peers."""
+    return {
+        mode: ["clgemm", *(peer for peer in peers if PEERS[peer] == mode)]
+        for mode in (HOST, DEVICE)
+    }
 
 
 def available(contender: str, device: Any) -> str:
@@ -68,7 +75,7 @@ def available(contender: str, device: Any) -> str:
         If it cannot compete on this device; the message says why.
     """
     if is_ours(contender):
-        return version("clgemm") if _installed("clgemm") else "(unknown version: not installed)"
+        return clgemm.__version__
     if contender == "NumPy":
         return np.__version__
     if contender in HOST_PEERS:
@@ -82,14 +89,6 @@ def available(contender: str, device: Any) -> str:
     if not device.traits.is_nvidia:
         raise RuntimeError(f"cuBLAS runs on NVIDIA's GPUs only; this is {device.name}")
     return _cuda_arrays(device).about
-
-
-def _installed(package: str) -> bool:
-    try:
-        version(package)
-    except PackageNotFoundError:
-        return False
-    return True
 
 
 def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
@@ -107,8 +106,6 @@ def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
         c = np.full(_shape(case), np.nan, np.float32)
         return Call(host_blas_peers.product(contender, a, b, c), lambda: c)
     if is_ours(contender):
-        import clgemm
-
         return _on_host(clgemm.matmul, case) if mode == HOST else _clgemm(case, device)
     return _clblast(case, device) if contender == "CLBlast" else _cublas(case, device)
 
@@ -131,8 +128,6 @@ def program(contender: str, cases: Sequence[Case], steps: Sequence[int]) -> Call
 
         accel.install()  # patches np.matmul itself
     elif is_ours(contender):
-        import clgemm
-
         matmul = clgemm.matmul
     pairs = [operands(case) for case in cases]
     results: list[Any] = [None] * len(cases)
@@ -151,7 +146,7 @@ def _shape(case: Case) -> tuple[int, ...]:
 def _on_host(matmul: Callable[..., object], case: Case) -> Call:
     a, b = operands(case)
     c = np.full(_shape(case), np.nan, np.float32)
-    return Call(lambda: matmul(a, b, out=c), lambda: c, (a, b, c))
+    return Call(lambda: matmul(a, b, out=c), lambda: c)
 
 
 def _on_device(case: Case, queue: Any) -> tuple[Any, Any, Any]:
@@ -163,8 +158,6 @@ def _on_device(case: Case, queue: Any) -> tuple[Any, Any, Any]:
 
 
 def _clgemm(case: Case, device: Any) -> Call:
-    import clgemm
-
     queue = device.queue
     a, b, c = _on_device(case, queue)
     a, b = viewed(a, case.layout_a), viewed(b, case.layout_b)
@@ -173,7 +166,7 @@ def _clgemm(case: Case, device: Any) -> Call:
         clgemm.matmul(a, b, out=c)
         queue.finish()
 
-    return Call(once, c.get, (a, b, c))
+    return Call(once, c.get)
 
 
 def _leading(layout: str, rows: int, columns: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The host's BLAS libraries besides NumPy's own: MKL, BLIS, oneDNN, PyTorch and another OpenBLAS.
+"""The host's BLAS libraries besides NumPy's own: MKL, BLIS, oneDNN and PyTorch.
 
 MKL, BLIS and oneDNN are called through ctypes, row by row, transposed operands by flags. No operand
 is copied. A product that a library cannot read where it lies raises `NotImplementedError`.
@@ -10,7 +10,6 @@ import ctypes
 import ctypes.util
 import functools
 import importlib
-import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,23 +20,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.core.host_blas import has_avx512
+__all__ = ["HOST_PEERS", "about", "product"]
 
-__all__ = ["HOST_PEERS", "OTHER_OPENBLAS", "VARIABLES", "about", "product"]
-
-OTHER_OPENBLAS = "OpenBLAS (SkylakeX)"
-HOST_PEERS = (OTHER_OPENBLAS, "MKL", "BLIS", "oneDNN", "PyTorch")
-# Variables of a contender's process. OpenBLAS takes some AMD processors with AVX-512 for Haswell.
-VARIABLES = {OTHER_OPENBLAS: {"OPENBLAS_CORETYPE": "SkylakeX"}}
+HOST_PEERS = ("MKL", "BLIS", "oneDNN", "PyTorch")
 
 Matrix = npt.NDArray[np.float32]
 CBLAS_ROWS, CBLAS_TRANS = 101, {False: 111, True: 112}
 DNNL_TRANS = {False: b"N", True: b"T"}
-# The kinds of kernels among MKL's libraries, of which MKL loads one at its first product.
-MKL_KERNELS = re.compile(r"libmkl_(def|mc3?|avx\w*)\.so")
-# oneDNN's names of instruction sets: dnnl_cpu_isa_t of dnnl_types.h
-DNNL_ISAS = {0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0x27: "AVX-512", 0x67: "AVX-512 VNNI"}
-FIRST = 64  # the size of the product by which a library chooses its kernels
+FIRST = 64  # the size of the product by which a library is tried
 
 
 class Library(NamedTuple):
@@ -84,15 +74,13 @@ LIBRARIES = {
 
 
 def about(name: str) -> str:
-    """Return a library's version, and the kernels and the threads that it uses.
+    """Return a library's version, and its kernels and threads where threadpoolctl tells them.
 
     Raises
     ------
     RuntimeError
         If it cannot compete here; the message says why.
     """
-    if name == OTHER_OPENBLAS:
-        return _about_other_openblas()
     if name == "PyTorch":
         return _about_torch()
     a = np.ones((FIRST, FIRST), np.float32)
@@ -100,7 +88,7 @@ def about(name: str) -> str:
     product(name, a, a, c)()
     if not (c == FIRST).all():
         raise RuntimeError(f"{name} multiplies wrongly: {FIRST} ones add up to {c.min()}")
-    return {"MKL": _about_mkl, "BLIS": _about_blis, "oneDNN": _about_dnnl}[name](_library(name))
+    return _dnnl_version() if name == "oneDNN" else _pool(name)
 
 
 def product(
@@ -121,8 +109,6 @@ def product(
     RuntimeError
         If the library is not installed.
     """
-    if name == OTHER_OPENBLAS:
-        return functools.partial(np.matmul, a, b, out=c)
     if name == "PyTorch":
         torch = importlib.import_module("torch")
         x, y, z = (torch.from_numpy(array) for array in (a, b, c))
@@ -251,38 +237,28 @@ def _paths(wanted: Library) -> Iterator[str]:
     yield from (str(folder / name) for name in wanted.names if (folder / name).exists())
 
 
-def _about_mkl(library: Any) -> str:
-    text = ctypes.create_string_buffer(300)
-    library.mkl_get_version_string(text, len(text))
-    found = re.search(r"Version ([\w.]+)", text.value.decode())
-    version = found[1] if found else text.value.decode().strip()
-    kernels = ", ".join(sorted(set(MKL_KERNELS.findall(_mapped()))))
-    return _described(version, kernels, library.mkl_get_max_threads())
-
-
-def _about_blis(library: Any) -> str:
-    if (bits := library.bli_info_get_blas_int_type_size()) != 32:
-        raise RuntimeError(f"this BLIS has a CBLAS with integers of {bits} bits; 32 are needed")
-    library.bli_info_get_version_str.restype = ctypes.c_char_p
-    library.bli_arch_string.restype = ctypes.c_char_p
-    library.bli_thread_get_num_threads.restype = ctypes.c_long
-    version = library.bli_info_get_version_str().decode()
-    kernels = library.bli_arch_string(library.bli_arch_query_id()).decode()
-    return _described(version, kernels, library.bli_thread_get_num_threads())
-
-
 class _DnnlVersion(ctypes.Structure):
     _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
 
 
-def _about_dnnl(library: Any) -> str:
+def _dnnl_version() -> str:
+    library = _library("oneDNN")
     library.dnnl_version.restype = ctypes.POINTER(_DnnlVersion)
     version = library.dnnl_version().contents
-    isa = library.dnnl_get_effective_cpu_isa()
-    # Later instruction sets contain AVX-512 and more.
-    known = max((bits for bits in DNNL_ISAS if isa & bits == bits), default=0)
-    text = f"{version.major}.{version.minor}.{version.patch}"
-    return _described(text, DNNL_ISAS.get(known, hex(isa)), 0)
+    return f"{version.major}.{version.minor}.{version.patch}"
+
+
+def _pool(name: str) -> str:
+    """Return what threadpoolctl tells of MKL or BLIS, which this process has loaded."""
+    try:
+        pools = importlib.import_module("threadpoolctl").threadpool_info()
+    except ImportError:
+        return "(unknown version: threadpoolctl is not installed)"
+    pool: dict[str, Any] = next(
+        (pool for pool in pools if pool["internal_api"] == name.lower()), {}
+    )
+    kernels = f"{pool['architecture']} kernels, " if pool.get("architecture") else ""
+    return f"{pool.get('version')} ({kernels}{pool.get('num_threads')} threads)"
 
 
 def _about_torch() -> str:
@@ -295,27 +271,4 @@ def _about_torch() -> str:
     blas = re.search(r"BLAS_INFO=(\w+)", configured)
     mkl = re.search(r"Math Kernel Library Version ([\w.]+)", configured)
     name = " ".join(found[1] for found in (blas, mkl) if found)
-    return _described(f"{torch.__version__} on {name or 'unknown'}", "", torch.get_num_threads())
-
-
-def _about_other_openblas() -> str:
-    built: Any = np.show_config("dicts")
-    blas = built.get("Build Dependencies", {}).get("blas", {})
-    if "openblas" not in str(blas.get("name", "")).lower():
-        raise RuntimeError(f"NumPy's BLAS is {blas.get('name', 'unknown')}, not OpenBLAS")
-    if not has_avx512():
-        raise RuntimeError(f"{platform.machine()} without AVX-512, or none that Linux reports")
-    return f"by NumPy {np.__version__}"
-
-
-def _mapped() -> str:
-    """Return the files in this process's memory, as far as the system tells."""
-    try:
-        return Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _described(version: str, kernels: str, threads: int) -> str:
-    details = [f"{kernels} kernels"] * bool(kernels) + [f"{threads} threads"] * bool(threads)
-    return f"{version} ({', '.join(details)})" if details else version
+    return f"{torch.__version__} on {name or 'unknown'} ({torch.get_num_threads()} threads)"

@@ -1,24 +1,19 @@
-"""The pictures of a benchmark, a survey and whole programs (extra ``bench``: matplotlib)."""
+"""The picture of a benchmark (extra ``bench``: matplotlib)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.report import Report
-from clgemm.bench.rounds import Outcome, Spread
-from clgemm.bench.survey import BEST, SurveyReport
+from clgemm.bench.rounds import Spread
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-if TYPE_CHECKING:
-    from clgemm.bench.whole_programs import Result
-
-__all__ = ["draw", "draw_programs", "picture", "spread_out", "survey_picture"]
+__all__ = ["draw", "picture", "spread_out"]
 
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
@@ -31,28 +26,20 @@ SERIES_COLOURS = {
     "BLIS": "#56B4E9",
     "oneDNN": "#CC79A7",
     "PyTorch": "#E69F00",
-    "OpenBLAS (SkylakeX)": "#000000",
 }
-SURVEY_COLOURS = {**SERIES_COLOURS, BEST: SERIES_COLOURS["clgemm"]}
-STYLES = {HOST: "-", DEVICE: "--"}
 PARITY = COLOURS["other"]
 NARROW = 8  # a range of ratios from one to so many times as much has linear ticks
-UNSURE = 2  # a median is uncertain if the greatest figure is more than this many times the least
-BARS = (
-    f"bars: the range of the rounds; hollow: a range of more than {UNSURE} times (a line in the "
-    "roofline)"
-)
+BARS = "bars: the range of the rounds"
 LABEL_SIZE = 8  # points
 LABEL_GAP = 0.026  # between the labels of shapes, as a fraction of the roofline's width
 
 
 def draw(report: Report, file: Path) -> None:
-    """Draw a report into an image file: a survey's, or a roofline and ratios."""
+    """Draw a report's roofline and ratios into an image file."""
     import matplotlib as mpl
 
     with mpl.rc_context(PLOT_STYLE):
-        figure = survey_picture(report) if isinstance(report, SurveyReport) else picture(report)
-        figure.savefig(file, dpi=130)
+        picture(report).savefig(file, dpi=130)
 
 
 def picture(report: Report) -> Any:
@@ -72,41 +59,34 @@ def picture(report: Report) -> Any:
         return figure
 
 
-def _series(report: Report) -> Iterator[tuple[str, str, list[Outcome]]]:
-    """Yield mode, contender and right outcomes, clgemm's last so that they are drawn on top."""
+def _series(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, float]]]]:
+    """Yield mode, contender and GFLOP/s of right products, clgemm's last, to be drawn on top."""
     for mode in (HOST, DEVICE):
-        by_name: dict[str, list[Outcome]] = {}
-        for _, modes in report.results:
+        by_name: dict[str, list[tuple[Case, float]]] = {}
+        for case, modes in report.results:
             for outcome in reversed(modes.get(mode, [])):
-                by_name.setdefault(outcome.contender, []).extend([outcome] if outcome.ok else [])
-        for name, outcomes in by_name.items():
-            yield mode, name, outcomes
+                if outcome.ok:
+                    by_name.setdefault(outcome.contender, []).append((case, outcome.gflops))
+        for name, found in by_name.items():
+            yield mode, name, found
 
 
 def _roofline(axes: Any, report: Report) -> None:
     """Draw GFLOP/s over operations per byte, with the device's measured limits."""
     highest = report.peak_gflops
-    for mode, name, outcomes in _series(report):
-        if not outcomes:
-            continue
-        highest = max(highest, *(o.gflops for o in outcomes))
+    drawn: dict[Case, None] = {}
+    for mode, name, found in _series(report):
+        highest = max(highest, *(gflops for _, gflops in found))
+        drawn |= dict.fromkeys(case for case, _ in found)
         axes.plot(
-            [o.case.intensity for o in outcomes],
-            [o.gflops for o in outcomes],
+            [case.intensity for case, _ in found],
+            [gflops for _, gflops in found],
             MARKERS[mode],
             color=SERIES_COLOURS[name],
             markerfacecolor=SERIES_COLOURS[name] if mode == HOST else "none",
             markersize=6,
             alpha=0.85,
             label=f"{name}, {MODES[mode]}",
-        )
-        unsure = [o for o in outcomes if o.time_s.high > UNSURE * o.time_s.low]
-        axes.vlines(
-            [o.case.intensity for o in unsure],
-            [o.case.flops / o.time_s.high / 1e9 for o in unsure],
-            [o.case.flops / o.time_s.low / 1e9 for o in unsure],
-            color=SERIES_COLOURS[name],
-            linewidth=0.8,
         )
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -128,8 +108,7 @@ def _roofline(axes: Any, report: Report) -> None:
     axes.set_ylabel("GFLOP/s")
     axes.grid(alpha=0.25)
     roof = f": memory read at {bandwidth:,.0f} GB/s; caches may beat it" if bandwidth else ""
-    drawn = (o.case for _, _, outcomes in _series(report) for o in outcomes)
-    pad = _name_shapes(axes, list(dict.fromkeys(drawn)))
+    pad = _name_shapes(axes, drawn)
     axes.set_title(f"Roofline{roof}", loc="left", pad=pad)
     _legend_below(axes)
 
@@ -230,48 +209,32 @@ def _ratios(report: Report) -> Iterator[tuple[str, str, list[tuple[Case, Spread]
 
 
 def _mark_parity(axes: Any) -> None:
-    """Draw the line of equal speed, and make the vertical axis one of ratios."""
+    """Draw the line of equal speed, and mark ratios, also if they are close to one another."""
+    from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
+
     axes.axhline(1, color=PARITY, linewidth=1, zorder=0)
     axes.set_yscale("log")
-    _tick_ratios(axes.yaxis, axes.get_ylim())
+    low, high = axes.get_ylim()
+    is_narrow = high < NARROW * low
+    axes.yaxis.set_major_locator(AutoLocator() if is_narrow else LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}x")
     axes.grid(alpha=0.25, axis="y")
 
 
-def _tick_ratios(axis: Any, limits: tuple[float, float]) -> None:
-    """Mark ratios on a logarithmic axis, also if they are close to one another."""
-    from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
-
-    low, high = limits
-    axis.set_major_locator(AutoLocator() if high < NARROW * low else LogLocator(subs=(1, 2, 5)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter("{x:g}x")
-
-
 def _plot_ratios(axes: Any, x: list[float], ratios: list[Spread], mode: str, name: str) -> Any:
-    """Draw medians with the range of the rounds; hollow if the median is uncertain."""
-    colour = SERIES_COLOURS[name]
-    bars = axes.errorbar(
+    """Draw medians with the range of the rounds."""
+    return axes.errorbar(
         x,
         [r.median for r in ratios],
         [[r.median - r.low for r in ratios], [r.high - r.median for r in ratios]],
         fmt=MARKERS[mode],
-        color=colour,
+        color=SERIES_COLOURS[name],
         markersize=5,
         capsize=2,
         linewidth=1.4,
         label=f"to {name}, {MODES[mode]}",
     )
-    unsure = [(at, r) for at, r in zip(x, ratios, strict=True) if r.high > UNSURE * r.low]
-    axes.plot(
-        [at for at, _ in unsure],
-        [r.median for _, r in unsure],
-        MARKERS[mode],
-        color=colour,
-        markerfacecolor="white",
-        markersize=5,
-        zorder=bars[0].get_zorder() + 1,
-    )
-    return bars
 
 
 def _squares(axes: Any, report: Report) -> None:
@@ -311,131 +274,3 @@ def _others(axes: Any, report: Report) -> None:
     axes.annotate(BARS, (0, 1), (0, 6), "axes fraction", "offset points", fontsize=9)
     if cases and series:
         axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
-
-
-def survey_picture(report: SurveyReport) -> Any:
-    """Return the cumulative distributions, the ratios over the work, and the regrets, if any."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(PLOT_STYLE):
-        regrets = report.regrets()
-        figure = Figure(figsize=(14, 12 if regrets else 6.5), layout="constrained")
-        places = figure.subplots(2 if regrets else 1, 2, squeeze=False)
-        _distribution(places[0][0], report)
-        _over_work(places[0][1], report)
-        if regrets:
-            _regret_distribution(places[1][0], report)
-            _regret_over_work(places[1][1], regrets)
-        device, survey = report.machine["device"]["name"], report.survey
-        figure.suptitle(
-            f"{device}, {report.machine['date'][:10]}: {survey['count']} random products, "
-            f"seed {survey['seed']}, {survey['precision']}, {survey['data']} data",
-            x=0.01,
-            ha="left",
-            fontweight="bold",
-        )
-        return figure
-
-
-def _distribution(axes: Any, report: SurveyReport) -> None:
-    """Draw the share of products with at most a ratio."""
-    for mode, label in MODES.items():
-        for peer, ratios in report.ratios(mode).items():
-            _steps(
-                axes,
-                ratios.values(),
-                linestyle=STYLES[mode],
-                color=SURVEY_COLOURS[peer],
-                linewidth=2.2 if peer == BEST else 1.4,
-                label=f"to {peer}, {label}",
-            )
-    _mark_shares(axes, "how many times faster clgemm is", "Distribution of the ratios")
-    _legend_below(axes)
-
-
-def _steps(axes: Any, values: Iterable[float], **style: Any) -> None:
-    """Draw the share of values up to each one."""
-    ordered = sorted(values)
-    shares = [100 * (i + 1) / len(ordered) for i in range(len(ordered))]
-    axes.step([ordered[0], *ordered], [0, *shares], where="post", **style)
-
-
-def _mark_shares(axes: Any, values: str, title: str) -> None:
-    """Name the axes of `_steps`, whose values are ratios."""
-    axes.axvline(1, color=PARITY, linewidth=1, zorder=0)
-    axes.set_xscale("log")
-    _tick_ratios(axes.xaxis, axes.get_xlim())
-    axes.set_xlabel(values)
-    axes.set_ylabel("% of the products at most")
-    axes.set_title(title, loc="left")
-    axes.grid(alpha=0.25)
-
-
-def _over_work(axes: Any, report: SurveyReport) -> None:
-    """Draw the ratio of each product over its multiply-adds."""
-    for mode, label in MODES.items():
-        for peer, ratios in report.ratios(mode).items():
-            axes.plot(
-                [case.work for case in ratios],
-                list(ratios.values()),
-                MARKERS[mode],
-                color=SURVEY_COLOURS[peer],
-                markerfacecolor=SURVEY_COLOURS[peer] if peer == BEST else "none",
-                markersize=5 if peer == BEST else 4,
-                alpha=0.8,
-                label=f"to {peer}, {label}",
-            )
-    axes.set_xscale("log")
-    _mark_parity(axes)
-    axes.set_xlabel("multiply-adds")
-    axes.set_title("How many times faster clgemm is", loc="left")
-
-
-def _regret_distribution(axes: Any, report: SurveyReport) -> None:
-    found = {"regret": report.regrets(), "of it, the choice": report.regrets_of_choice()}
-    for (label, values), style in zip(found.items(), STYLES.values(), strict=True):
-        _steps(axes, values.values(), color=SURVEY_COLOURS["clgemm"], linestyle=style, label=label)
-    _mark_shares(axes, "time over that on the better side", "Regret of matmul of NumPy arrays")
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
-
-
-def _regret_over_work(axes: Any, regrets: dict[Any, float]) -> None:
-    work = [case.work for case in regrets]
-    axes.plot(
-        work, list(regrets.values()), MARKERS[HOST], color=SURVEY_COLOURS["clgemm"], markersize=5
-    )
-    axes.set_xscale("log")
-    _mark_parity(axes)
-    axes.set_xlabel("multiply-adds")
-    axes.set_title("Regret over the work", loc="left")
-
-
-def draw_programs(results: Sequence[Result], path: Path) -> None:
-    """Draw each program's ratios, with their ranges."""
-    import matplotlib.pyplot as plt
-
-    shown = [each for each in results if not each.problem]
-    kinds = (("warm", COLOURS["clgemm.sgemm"]), ("cold", COLOURS["OpenCL"]))
-    with plt.rc_context(PLOT_STYLE):
-        figure, axes = plt.subplots(figsize=(9, 1.2 + 0.32 * len(shown)), layout="constrained")
-        for row, each in enumerate(shown):
-            low, high = min(each.control), max(each.control)
-            axes.barh(row, high - low, left=low, height=0.8, color="#DDDDDD", zorder=1)
-            for name, colour in kinds:
-                ratios = getattr(each, name)
-                if ratios:
-                    label = name if row == 0 else None
-                    axes.plot([min(ratios), max(ratios)], [row, row], color=colour, lw=1, zorder=2)
-                    axes.plot(median(ratios), row, "o", color=colour, label=label, zorder=3)
-        axes.axvline(1, color=COLOURS["NumPy"], lw=1, zorder=0)
-        axes.set_xscale("log")
-        ticks = [0.5, 0.7, 1, 1.4, 2, 4]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_yticks(range(len(shown)), [each.name for each in shown])
-        axes.invert_yaxis()
-        axes.set_xlabel("plain time / accelerated time; grey: plain again")
-        axes.legend(loc="best", frameon=False)
-        figure.savefig(path, dpi=120)
-        plt.close(figure)

@@ -19,7 +19,7 @@ TITLES = {
     HOST: "End to end from NumPy arrays",
     DEVICE: "Operands on the device, from the call to the end of the kernel",
 }
-SCHEMA = 1  # the JSON's version; increased when a name in it changes its meaning
+SCHEMA = 2  # the JSON's version; increased when a name in it changes its meaning
 
 
 @dataclass
@@ -34,10 +34,8 @@ class Report:
         The result of `clgemm.bench.peak.measure`, or ``{"failures": [...]}`` if that failed.
     results : list of (Case, dict of str to list of Outcome)
         As `clgemm.bench.rounds.Tournament.contest` returns them.
-    cold_start, overheads
-        The results of `clgemm.bench.startup`; empty if they were not asked for.
     dtypes : list of dict
-        Products of other dtypes than float32, as `clgemm.bench.dtypes.timed` returns them.
+        Products of other dtypes than float32, as `clgemm.bench.other_products.timed` returns them.
     notes : list of str
         What was skipped and why.
     """
@@ -45,8 +43,6 @@ class Report:
     machine: dict[str, Any]
     roofs: dict[str, Any] = field(default_factory=dict)
     results: list[tuple[Case, dict[str, list[Outcome]]]] = field(default_factory=list)
-    cold_start: dict[str, dict[str, Any]] = field(default_factory=dict)
-    overheads: list[dict[str, Any]] = field(default_factory=list)
     dtypes: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -68,65 +64,49 @@ class Report:
             row["is_right"] for row in self.dtypes
         )
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return all measurements, for JSON."""
+        return {
+            "schema": SCHEMA,
+            **self.machine,
+            "roofs": self.roofs,
+            "cases": [self._case_as_dict(case, modes) for case, modes in self.results],
+            "dtypes": self.dtypes,
+            "notes": self.notes,
+        }
+
+    def _case_as_dict(self, case: Case, modes: dict[str, list[Outcome]]) -> dict[str, Any]:
+        return {
+            "label": case.label,
+            **case.as_dict(),
+            "flops": case.flops,
+            "size_bytes": case.size_bytes,
+            **{
+                mode: [self._outcome_as_dict(outcome, outcomes[0]) for outcome in outcomes]
+                for mode, outcomes in modes.items()
+            },
+        }
+
+    def _outcome_as_dict(self, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
+        ratio = None if outcome is ours else ours.ratio_to(outcome)
+        return {
+            **outcome.as_dict(self.peak_gflops),
+            "clgemm_is_faster_by": ratio._asdict() if ratio else None,
+        }
+
 
 def as_json(report: Report) -> str:
     """Return all measurements as JSON."""
-    return json.dumps(
-        {
-            "schema": SCHEMA,
-            **report.machine,
-            "roofs": report.roofs,
-            "cases": [_case_as_dict(report, case, modes) for case, modes in report.results],
-            "cold_start": report.cold_start,
-            "overheads": report.overheads,
-            "dtypes": report.dtypes,
-            "notes": report.notes,
-        },
-        indent=2,
-        allow_nan=False,
-    )
-
-
-def _case_as_dict(report: Report, case: Case, modes: dict[str, list[Outcome]]) -> dict[str, Any]:
-    return {
-        "label": case.label,
-        **case.as_dict(),
-        "flops": case.flops,
-        "size_bytes": case.size_bytes,
-        **{
-            mode: [_outcome_as_dict(report, outcome, outcomes[0]) for outcome in outcomes]
-            for mode, outcomes in modes.items()
-        },
-    }
-
-
-def _outcome_as_dict(report: Report, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
-    ratio = None if outcome is ours else ours.ratio_to(outcome)
-    return {
-        **outcome.as_dict(report.peak_gflops),
-        "clgemm_is_faster_by": ratio._asdict() if ratio else None,
-    }
+    return json.dumps(report.as_dict(), indent=2, allow_nan=False)
 
 
 def print_report(report: Report) -> None:
-    """Print the machine, a table for host and one for device operands, and the start-up times."""
+    """Print the machine, and a table for host and one for device operands."""
     print(*_head(report), sep="\n", end="\n\n")
     for mode, title in TITLES.items():
         rows = [(case, modes[mode]) for case, modes in report.results if mode in modes]
         if rows:
             _print_mode(report, title, rows)
-    if report.cold_start:
-        _print_cold_start(report.cold_start)
-    if report.overheads:
-        names = list(report.overheads[0]["ns_per_call"])
-        print_rows(
-            "Tiny products, microseconds per call",
-            ["n", *names],
-            [
-                [str(row["n"]), *(f"{row['ns_per_call'][name] / 1000:.2f}" for name in names)]
-                for row in report.overheads
-            ],
-        )
     print(*report.notes, *_verdict(report), sep="\n")
 
 
@@ -224,28 +204,11 @@ def _peer_cells(ours: Outcome, peer: Outcome) -> list[str]:
     ]
 
 
-def _print_cold_start(kinds: dict[str, dict[str, Any]]) -> None:
-    names = {"empty": "empty caches on disk", "warm": "warm caches on disk", "NumPy": "NumPy alone"}
-    rows = []
-    for kind, result in kinds.items():
-        if "failure" in result:
-            rows.append([names[kind], result["failure"], "", ""])
-            continue
-        times = (result[name] for name in ("import_s", "first_s", "second_s"))
-        rows.append([names[kind], *(f"{seconds * 1e3:,.0f}" for seconds in times)])
-    print_rows(
-        "Cold start of a new process, 1024 x 1024 x 1024, milliseconds",
-        ["", "import", "first call", "second call"],
-        rows,
-    )
-
-
 def print_rows(
     title: str,
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     left: int = 1,
-    is_last_left: bool = False,
 ) -> None:
     """Print a table and an empty line: text in the first columns, and figures in the others.
 
@@ -253,11 +216,7 @@ def print_rows(
     ----------
     left : int, optional
         The number of the first columns.
-    is_last_left : bool, optional
-        Whether the last column has text too.
     """
     sides: list[Side] = ["left" if place < left else "right" for place in range(len(headings))]
-    if is_last_left:
-        sides[-1] = "left"
     print_table(title, headings, sides, rows)
     print()

@@ -13,25 +13,22 @@ from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import ACCELERATED, DEVICE, HOST, PEERS, ROUTED
-from clgemm.bench.host_blas_peers import VARIABLES
+from clgemm.bench.contenders import HOST
+from clgemm.bench.draws import Program
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
 
 __all__ = [
     "SKIPPED",
     "Outcome",
-    "RequestError",
     "Settings",
     "Spread",
     "Tournament",
-    "Worker",
-    "WorkerDiedError",
     "environment",
-    "own_environment",
     "ratios",
     "spread",
     "within_time",
+    "worker_of",
 ]
 
 SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
@@ -46,15 +43,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the median and the range of figures.
-
-    Raises
-    ------
-    ValueError
-        If there are no figures.
-    """
-    if not values:
-        raise ValueError("there are no figures to take a median of")
+    """Return the median and the range of one figure or more."""
     return Spread(median(values), min(values), max(values))
 
 
@@ -93,17 +82,14 @@ class Outcome:
         The largest |C - C_ref| of an element, divided by the bound on its rounding error.
     failure : str
         Why there is no figure; empty if there is one.
-    side : str
-        The side that a contender has chosen, if it chooses: ``"host"`` or ``"device"``.
     """
 
     contender: str
-    case: Case
+    case: Case | Program
     rounds_s: list[float] = field(default_factory=list)
     error: float = float("nan")
     worst: float = float("nan")
     failure: str = ""
-    side: str = ""
 
     @property
     def ok(self) -> bool:
@@ -179,51 +165,32 @@ SPIN_TIMES = {
     "OPENBLAS_THREAD_TIMEOUT": "24",  # 2^24 cycles, 5 to 8 ms, in place of 2^28, 105 to 135 ms
 }
 
-WorkerDiedError = ChildDiedError
-
 
 def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
-    """Return the environment of workers: this many threads, and clgemm always on the device."""
+    """Return the environment of workers: this many threads."""
     return {
         **spin_times,
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-        "CLGEMM_THRESHOLD": "0",
         "CUPY_TF32": "0",
     }
 
 
-def own_environment(contender: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of one contender, from that of all."""
-    own = {**variables, **VARIABLES.get(contender, {})}
-    if contender in (ROUTED, ACCELERATED):  # clgemm chooses the side as the user has set it
-        own.pop("CLGEMM_THRESHOLD", None)
-        if (users := os.environ.get("CLGEMM_THRESHOLD")) is not None:
-            own["CLGEMM_THRESHOLD"] = users
-    return own
-
-
-class Worker(Child):
-    """A contender's process.
+def worker_of(contender: str, identified: list[str], variables: dict[str, str]) -> Child:
+    """Return the process of a contender, which the first request starts.
 
     Parameters
     ----------
-    contender : str
-        The contender's name.
     identified : list of str
-        The device, as `clgemm.hardware.device.identity` returns it.
-    variables : mapping of str to str
-        Its whole environment.
+        The device, as `clgemm.hardware.device.identity` returns it; several, one after the other.
+    variables : dict of str to str
+        The environment of all contenders.
     """
+    # Only `ROUTED` and `ACCELERATED` choose the side, as the user has set it.
+    side = {"CLGEMM_THRESHOLD": "0"} if contender == "clgemm" else {}
+    return Child(contender, "clgemm.bench.worker", [contender, *identified], variables | side)
 
-    def __init__(self, contender: str, identified: list[str], variables: Mapping[str, str]) -> None:
-        super().__init__(contender, "clgemm.bench.worker", [contender, *identified], variables)
-        self.contender = contender
 
-
-# The threads of a host's BLAS spin after a call, and a product on the same cores would be slower
-# meanwhile.
-PAUSE_S = 0.3
 LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds
 # NumPy's product in float64, including the conversion, takes as long as this many in float32.
 REFERENCE_CALLS = 3
@@ -243,13 +210,14 @@ class Settings:
         Seconds that a contender may take for a case. Rounds end when it is reached. A contender
         that is expected to need more for the fewest calls is skipped.
     pause_s : float, optional
-        Seconds between two turns; `PAUSE_S` if left out.
+        Seconds between two turns. The threads of a host's BLAS spin after a call, and a product on
+        the same cores would be slower meanwhile.
     """
 
     rounds: int = 5
     turn_s: float = 0.1
     budget_s: float = 10.0
-    pause_s: float | None = None
+    pause_s: float = 0.3
 
 
 class Tournament:
@@ -257,33 +225,30 @@ class Tournament:
 
     Parameters
     ----------
-    workers : dict of str to Worker
+    workers : dict of str to Child
         ``"clgemm"``, ``"NumPy"``, which also computes the references, and other peers.
-    peers : collection of str
-        The names of the peers.
+    contenders : dict of str to list of str
+        For `HOST` and `DEVICE`, or one of them, who competes.
     folder : Path
         The folder for references.
     """
 
     def __init__(
         self,
-        workers: Mapping[str, Worker],
-        peers: Iterable[str],
+        workers: Mapping[str, Child],
+        contenders: Mapping[str, Sequence[str]],
         settings: Settings,
         folder: Path,
     ) -> None:
         self.workers = workers
         self.settings = settings
-        self.contenders = {
-            mode: ["clgemm", *(peer for peer in peers if PEERS[peer] == mode)]
-            for mode in (HOST, DEVICE)
-        }
-        self._file = folder / "reference.npy"
+        self.contenders = contenders
+        self._file = folder / "reference"
         # The fewest seconds per operation so far.
         self._pace: dict[tuple[str, str], float] = {}
 
-    def contest(self, case: Case) -> dict[str, list[Outcome]]:
-        """Return the outcomes of a case for host and for device operands, clgemm's first.
+    def contest(self, case: Case | Program) -> dict[str, list[Outcome]]:
+        """Return the outcomes of a case for host and for device operands.
 
         A failure is an outcome too, and raises nothing.
         """
@@ -314,11 +279,11 @@ class Tournament:
                 return _left_out("the float64 reference", expected_s, self.settings.budget_s)
         return ""
 
-    def _reference(self, case: Case) -> str:
+    def _reference(self, case: Case | Program) -> str:
         """Make NumPy's worker write the reference, and return its failure, or ""."""
         try:
             self.workers["NumPy"].ask("reference", case=case.as_dict(), file=str(self._file))
-        except (RequestError, WorkerDiedError) as error:
+        except (RequestError, ChildDiedError) as error:
             return f"no float64 reference: {error}"
         return ""
 
@@ -331,14 +296,14 @@ class Tournament:
 
         for outcome in outcomes:
             self._guarded(outcome, first)
-        begin, pause_s = time.monotonic(), self.settings.pause_s
+        begin = time.monotonic()
         for number in range(self.settings.rounds):
             racing = [outcome for outcome in outcomes if not outcome.failure]
             if number >= 3 and time.monotonic() - begin > self.settings.budget_s * len(racing):
                 break
             for outcome in racing:
                 if number == 0 or len(racing) > 1:  # another worker has just computed
-                    time.sleep(PAUSE_S if pause_s is None else pause_s)
+                    time.sleep(self.settings.pause_s)
                 self._guarded(outcome, self._turn)
         for outcome in outcomes:
             self._guarded(outcome, self._judged)
@@ -353,16 +318,15 @@ class Tournament:
         outcome.rounds_s.append(turn_s)
 
     def _judged(self, outcome: Outcome) -> None:
-        worker = self.workers[outcome.contender]
-        outcome.error, outcome.worst = worker.ask("judge", file=str(self._file))
-        if outcome.contender == ROUTED:
-            outcome.side = worker.ask("side")
+        outcome.error, outcome.worst = self.workers[outcome.contender].ask(
+            "judge", file=str(self._file)
+        )
 
     def _release(self, outcome: Outcome) -> None:
         """Make the worker release the operands, also after a failure."""
         worker = self.workers[outcome.contender]
         if worker.alive:
-            with contextlib.suppress(RequestError, WorkerDiedError):
+            with contextlib.suppress(RequestError, ChildDiedError):
                 worker.ask("release")
 
     @staticmethod
@@ -372,7 +336,7 @@ class Tournament:
             return
         try:
             step(outcome)
-        except (RequestError, WorkerDiedError) as error:
+        except (RequestError, ChildDiedError) as error:
             outcome.failure = str(error)
 
 

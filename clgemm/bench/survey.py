@@ -7,10 +7,9 @@ regret is the time of `clgemm.matmul`, which chooses the side, over that on the 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import geometric_mean
 from typing import Any
@@ -18,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from clgemm.bench.cases import DATA, Case
-from clgemm.bench.contenders import DEVICE, HOST, PEERS, ROUTED
+from clgemm.bench.contenders import DEVICE, HOST, ROUTED, against
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
-from clgemm.bench.report import SCHEMA, Report, machine_lines, print_rows, troubles
-from clgemm.bench.rounds import Outcome, RequestError, Settings, Tournament, Worker, WorkerDiedError
+from clgemm.bench.report import Report, machine_lines, print_rows, troubles
+from clgemm.bench.rounds import Outcome, Settings
+from clgemm.core.child import RequestError
 from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
 from clgemm.terminal import duration, positive, whole
@@ -32,15 +32,12 @@ __all__ = [
     "Summary",
     "SurveyReport",
     "add_arguments",
-    "as_json",
     "bounds_of",
     "cases",
-    "enter",
-    "explain",
+    "contenders",
     "new_report",
     "print_survey",
     "regret",
-    "regret_of_choice",
     "routed",
     "summary",
 ]
@@ -72,15 +69,7 @@ class Summary:
 
 
 def summary(ratios: Sequence[float]) -> Summary:
-    """Return the statistics of ratios.
-
-    Raises
-    ------
-    ValueError
-        If there are none.
-    """
-    if not ratios:
-        raise ValueError("there are no ratios to summarise")
+    """Return the statistics of one ratio or more."""
     low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
     mean = geometric_mean(ratios)
     return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
@@ -148,18 +137,6 @@ def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
     return ratio.median if ratio else None
 
 
-def regret_of_choice(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
-    """Return what `regret` would be if a product took as long as the side that it has chosen.
-
-    So it is 1 where the better side was chosen. Three processes never take the same time, even for
-    the same product on the same side. This figure leaves that difference out, and what it takes to
-    choose. The parameters are those of `regret`.
-    """
-    if not routed.ok:
-        return None
-    return regret(host if routed.side == HOST else device, host, device)
-
-
 BEST = "best peer"
 WORST = 20  # products that are listed by themselves
 TITLES = {HOST: "NumPy arrays", DEVICE: "device arrays"}
@@ -174,23 +151,15 @@ class SurveyReport(Report):
     ----------
     survey : dict
         ``count``, ``seed``, ``sides``, ``work``, ``data``, ``precision``.
-    plans : dict of Case to dict of str to dict
-        What clgemm runs for each product and mode: `clgemm.bench.plans.described`.
     """
 
     survey: dict[str, Any] = field(default_factory=dict)
-    plans: dict[Case, dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether each of clgemm's products is right or was skipped, on either side."""
-        routed = [
-            outcome for each in self._outcomes(HOST) for outcome in each if _is_routed(outcome)
-        ]
-        return super().ok and all(outcome.ok or outcome.skipped for outcome in routed)
-
-    def _outcomes(self, mode: str) -> list[list[Outcome]]:
-        return [modes[mode] for _, modes in self.results if mode in modes]
+        outcomes = [each for _, modes in self.results for each in modes.get(HOST, [])]
+        return super().ok and all(x.ok or x.skipped for x in outcomes if _is_routed(x))
 
     def ratios(self, mode: str) -> dict[str, Ratios]:
         """Return by peer how many times faster clgemm was, where both are right.
@@ -199,10 +168,10 @@ class SurveyReport(Report):
         and is left out if there is one peer only.
         """
         found: dict[str, Ratios] = {}
-        for ours, *peers in self._outcomes(mode):
-            for peer in peers:
-                if not _is_routed(peer) and (ratio := ours.ratio_to(peer)):
-                    found.setdefault(peer.contender, {})[ours.case] = ratio.median
+        for case, modes in self.results:
+            for peer in modes.get(mode, [])[1:]:
+                if not _is_routed(peer) and (ratio := modes[mode][0].ratio_to(peer)):
+                    found.setdefault(peer.contender, {})[case] = ratio.median
         if len(found) < 2:
             return found
         best: Ratios = {}
@@ -213,21 +182,29 @@ class SurveyReport(Report):
 
     def regrets(self) -> Ratios:
         """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
-        return self._regrets(regret)
-
-    def regrets_of_choice(self) -> Ratios:
-        """Return what of it is due to the choice: see `clgemm.bench.survey.regret_of_choice`."""
-        return self._regrets(regret_of_choice)
-
-    def _regrets(self, of: Callable[[Outcome, Outcome, Outcome], float | None]) -> Ratios:
         found = {}
-        for outcomes in self._outcomes(HOST):
-            by_name = {outcome.contender: outcome for outcome in outcomes}
+        for case, modes in self.results:
+            by_name = {outcome.contender: outcome for outcome in modes.get(HOST, [])}
             if {ROUTED, "NumPy"} <= set(by_name):
-                value = of(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
+                value = regret(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
                 if value is not None:
-                    found[outcomes[0].case] = value
+                    found[case] = value
         return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all measurements and their statistics, for JSON."""
+        found, regrets = super().as_dict(), self.regrets()
+        for entry, (case, _) in zip(found["cases"], self.results, strict=True):
+            entry["regret"] = regrets.get(case)
+        by_peer = {mode: self.ratios(mode) for mode in TITLES}
+        return found | {
+            "survey": self.survey,
+            "summary": {
+                mode: {peer: _summaries_as_dict(ratios) for peer, ratios in peers.items()}
+                for mode, peers in by_peer.items()
+            },
+            "regret": _summaries_as_dict(regrets),
+        }
 
 
 def _is_routed(outcome: Outcome) -> bool:
@@ -242,60 +219,11 @@ def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
     }
 
 
-def as_json(report: SurveyReport) -> str:
-    """Return all measurements as JSON, a product in each line."""
-    head = {
-        "schema": SCHEMA,
-        **report.machine,
-        "survey": report.survey,
-        "summary": {
-            mode: {peer: _summaries_as_dict(ratios) for peer, ratios in report.ratios(mode).items()}
-            for mode in TITLES
-        },
-        "regret": _summaries_as_dict(report.regrets()),
-        "regret_of_choice": _summaries_as_dict(report.regrets_of_choice()),
-        "notes": report.notes,
-    }
-    text = json.dumps(head, indent=1, allow_nan=False).removesuffix("\n}")
-    cases = ",\n".join(json.dumps(each, allow_nan=False) for each in _cases(report))
-    return f'{text},\n "cases": [\n{cases}\n]}}'
-
-
 def _summaries_as_dict(ratios: Ratios) -> dict[str, Any]:
     return {
-        name: {title: {k: _short(x) for k, x in asdict(each).items()} for title, each in by.items()}
+        name: {title: asdict(each) for title, each in by.items()}
         for name, by in summaries(ratios).items()
     }
-
-
-def _short(value: float) -> float:
-    """Return a figure with four digits, so that the file is short."""
-    return value if isinstance(value, int) else float(f"{value:.4g}")
-
-
-def _cases(report: SurveyReport) -> Iterator[dict[str, Any]]:
-    regrets = {"regret": report.regrets(), "regret_of_choice": report.regrets_of_choice()}
-    for case, modes in report.results:
-        entry: dict[str, Any] = {"label": case.label, **case.as_dict(), "work": case.work}
-        for mode, outcomes in modes.items():
-            plan = report.plans.get(case, {}).get(mode)
-            entry[mode] = {"plan": plan} | {
-                outcome.contender: {
-                    "time_s": _short(outcome.time_s.median) if outcome.ok else None,
-                    "ratio": _ratio(outcomes[0], outcome),
-                }
-                | ({"failure": outcome.trouble} if outcome.trouble else {})
-                | ({"side": outcome.side} if outcome.side else {})
-                for outcome in outcomes
-            }
-        yield entry | {
-            name: _short(found[case]) for name, found in regrets.items() if case in found
-        }
-
-
-def _ratio(ours: Outcome, peer: Outcome) -> float | None:
-    ratio = None if peer is ours else ours.ratio_to(peer)
-    return _short(ratio.median) if ratio else None
 
 
 def print_survey(report: SurveyReport) -> None:
@@ -312,11 +240,7 @@ def print_survey(report: SurveyReport) -> None:
         _print_worst(report, mode, ratios[first])
     if regrets := report.regrets():
         _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
-        of_choice = report.regrets_of_choice()
-        _print_summaries(
-            "of it, the choice: the chosen side's time over the better side's", of_choice, True
-        )
-        _print_regrets(report, regrets, of_choice)
+        _print_regrets(report, regrets)
     every = [outcome for _, modes in report.results for each in modes.values() for outcome in each]
     for trouble, labels in troubles(every).items():
         shown = "; ".join(labels[:WORST]) + ("; ..." if len(labels) > WORST else "")
@@ -337,67 +261,72 @@ def _head(report: SurveyReport) -> Iterator[str]:
 
 
 def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
-    headings = ["", "products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
-    rows = []
-    for name, groups in summaries(ratios).items():
-        if name != "all":
-            rows.append([name, *[""] * (len(headings) - 1)])
-        for label, each in groups.items():
-            figures = each.mean, each.low, each.median, each.high
-            extreme = each.greatest if is_regret else each.least
-            cells = [str(each.count), *(f"{value:.2f}" for value in (*figures, extreme))]
-            rows.append([label if name == "all" else f"  {label}", *cells])
-    print_rows(title, headings, rows)
+    headings = ["products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
+
+    def cells(each: Summary) -> list[str]:
+        extreme = each.greatest if is_regret else each.least
+        figures = each.mean, each.low, each.median, each.high, extreme
+        return [str(each.count), *(f"{value:.2f}" for value in figures)]
+
+    found = summaries(ratios)
+    _print_groups(
+        title, headings, {n: {x: cells(y) for x, y in by.items()} for n, by in found.items()}
+    )
 
 
 def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
     """Print the geometric mean and the 5th percentile of each peer's ratios."""
-    by_peer = {peer: summaries(by_case) for peer, by_case in ratios.items()}
+    by_peer = [summaries(by_case) for by_case in ratios.values()]
     every = {case: 1.0 for by_case in ratios.values() for case in by_case}
+
+    def cell(each: Summary | None) -> str:
+        return f"{each.mean:.2f} ({each.low:.2f})" if each else ""
+
+    found = {
+        name: {label: [cell(each[name].get(label)) for each in by_peer] for label in groups}
+        for name, groups in groupings(every).items()
+    }
+    _print_groups(title, list(ratios), found)
+
+
+def _print_groups(title: str, headings: list[str], by: dict[str, dict[str, list[str]]]) -> None:
+    """Print the cells of each group of `groupings`, below the grouping's name."""
     rows = []
-    for name, groups in groupings(every).items():
+    for name, groups in by.items():
         if name != "all":
-            rows.append([name, *[""] * len(ratios)])
-        for label in groups:
-            found = [by_peer[peer][name].get(label) for peer in ratios]
-            cells = [f"{each.mean:.2f} ({each.low:.2f})" if each else "" for each in found]
-            rows.append([label if name == "all" else f"  {label}", *cells])
-    print_rows(title, ["", *ratios], rows)
+            rows.append([name, *[""] * len(headings)])
+        indent = "" if name == "all" else "  "
+        rows += [[f"{indent}{label}", *cells] for label, cells in groups.items()]
+    print_rows(title, ["", *headings], rows)
 
 
 def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
-    """Print the products with the least ratios, with plan and family."""
-    headings = ["m x n x k", "kind", "family", "ratio", "peer", "ms", "peer's ms", "launches"]
+    """Print the products with the least ratios."""
+    headings = ["m x n x k", "kind", "ratio", "peer", "ms", "peer's ms"]
     modes = dict(report.results)
     rows = []
     for case in sorted(ratios, key=ratios.__getitem__)[:WORST]:
         ours, *peers = modes[case][mode]
-        peer = min(
-            (p for p in peers if not _is_routed(p) and _ratio(ours, p) is not None),
-            key=lambda p: _ratio(ours, p) or 0.0,
-        )
-        plan = report.plans.get(case, {}).get(mode, {})
+        found = [(p, ratio.median) for p in peers if (ratio := ours.ratio_to(p))]
+        peer, _ = min((each for each in found if not _is_routed(each[0])), key=lambda each: each[1])
         rows.append(
             [
-                *(case.label, case.group, plan.get("family", ""), f"{ratios[case]:.2f}"),
+                *(case.label, case.group, f"{ratios[case]:.2f}"),
                 *(peer.contender, _milliseconds(ours), _milliseconds(peer)),
-                f"{plan.get('launches', '')}; {plan.get('config', '')}",
             ]
         )
-    print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 3, is_last_left=True)
+    print_rows(f"{TITLES[mode]}: the {len(rows)} worst", headings, rows, 2)
 
 
-def _print_regrets(report: SurveyReport, regrets: Ratios, of_choice: Ratios) -> None:
+def _print_regrets(report: SurveyReport, regrets: Ratios) -> None:
     modes = dict(report.results)
     rows = []
     for case in sorted(regrets, key=regrets.__getitem__, reverse=True)[:WORST]:
         by_name = {outcome.contender: outcome for outcome in modes[case][HOST]}
         times = (_milliseconds(by_name[name]) for name in (ROUTED, "NumPy", "clgemm"))
-        figures = f"{regrets[case]:.2f}", f"{of_choice[case]:.2f}", *times
-        rows.append([case.label, case.group, by_name[ROUTED].side, *figures])
-    of = ["regret", "of it, the choice", "matmul, ms", "host, ms", "device, ms"]
-    headings = ["m x n x k", "kind", "side", *of]
-    print_rows(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 3)
+        rows.append([case.label, case.group, f"{regrets[case]:.2f}", *times])
+    headings = ["m x n x k", "kind", "regret", "matmul, ms", "host, ms", "device, ms"]
+    print_rows(f"matmul of NumPy arrays: the {len(rows)} worst", headings, rows, 2)
 
 
 def _milliseconds(outcome: Outcome) -> str:
@@ -415,7 +344,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="measure N random products instead. Prints ratios by work, kind and layout, and the "
-        "worst products with their plans. Also the regret of matmul's choice of the side",
+        "worst products. Also the regret of matmul's choice of the side",
     )
     parser.add_argument(
         "--seed",
@@ -521,8 +450,8 @@ def routed(peers: Sequence[str]) -> list[str]:
     return [ROUTED] if "NumPy" in peers else []
 
 
-def enter(tournament: Tournament, peers: Sequence[str]) -> None:
-    """Leave out modes without a peer, and enter the contender of `routed`.
+def contenders(peers: Sequence[str]) -> dict[str, list[str]]:
+    """Return who competes with NumPy arrays and with device arrays, where there is a peer.
 
     Raises
     ------
@@ -531,22 +460,6 @@ def enter(tournament: Tournament, peers: Sequence[str]) -> None:
     """
     if not peers:
         raise RequestError("none of the peers is here: a survey has nothing to compare with")
-    modes = {PEERS[peer] for peer in peers}
-    tournament.contenders = {
-        mode: names + routed(peers) * (mode == HOST)
-        for mode, names in tournament.contenders.items()
-        if mode in modes
-    }
-
-
-def explain(
-    report: SurveyReport, ours: Worker, case: Case, modes: Mapping[str, Sequence[Outcome]]
-) -> None:
-    """Add clgemm's plan of a product to a report, for each mode in which it is right."""
-    for mode, outcomes in modes.items():
-        if outcomes[0].ok:
-            try:
-                plan = ours.ask("plan", case=case.as_dict(), mode=mode)
-            except (RequestError, WorkerDiedError) as error:
-                plan = {"family": "", "config": "", "launches": f"no plan: {error}"}
-            report.plans.setdefault(case, {})[mode] = plan
+    found = against(peers)
+    found[HOST] += routed(peers)
+    return {mode: names for mode, names in found.items() if len(names) > 1}

@@ -8,7 +8,6 @@ identical runs differ, too.
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import math
 import os
@@ -22,14 +21,15 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
+from clgemm.bench import corpus
+from clgemm.bench.corpus import PROGRAMS
 from clgemm.bench.report import print_rows
 from clgemm.bench.startup import made_folders
-from clgemm.output import require_picture, written
+from clgemm.output import written
 from clgemm.terminal import minutes, positive, progress, say
 
-__all__ = ["Result", "add_arguments", "main", "names"]
+__all__ = ["Result", "add_arguments", "main"]
 
-CORPUS = Path(__file__).with_name("corpus.py")
 TURNS = 9
 ACCELERATED_S = 12.0  # about what an accelerated run takes, and its children after it
 ALLOWED = 2e-2  # relative difference of two results in float32
@@ -42,7 +42,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 import clgemm.accel
 found = clgemm.accel.report()
-print(found.offloaded, sum(found.stayed.values()), found, sep="|", file=sys.stderr)
+print(found.offloaded, "of", found.offloaded + sum(found.stayed.values()), file=sys.stderr)
 """
 
 
@@ -71,17 +71,6 @@ class Result(NamedTuple):
     problem: str = ""
 
 
-def names() -> list[str]:
-    """Return the names of all programs; their file is not imported."""
-    tree = ast.parse(CORPUS.read_text("utf-8"))
-    return [
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-        and any(isinstance(d, ast.Name) and d.id == "program" for d in node.decorator_list)
-    ]
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
@@ -89,13 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         metavar="NAME",
         help="run whole programs instead, plain and with accelerated NumPy, cold and warm; all of "
-        "them, or those named. With --scale, --turns, --json and --plot",
-    )
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="a factor for the programs' length"
+        "them, or those named. With --turns and --json",
     )
     parser.add_argument("--turns", type=positive, default=TURNS, help="runs of each kind")
-    parser.add_argument("--no-cold", action="store_true", help="leave out runs with empty caches")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -104,20 +89,14 @@ def main(args: argparse.Namespace) -> int:
     Returns
     -------
     int
-        0; 1 if a program failed or gave another result; 2 if a name or the picture's file is wrong.
+        0; 1 if a program failed or gave another result; 2 if a name is wrong.
     """
-    wanted = args.whole_programs or names()
-    if unknown := [name for name in wanted if name not in names()]:
-        print(
-            f"no such program: {', '.join(unknown)}; there is {', '.join(names())}", file=sys.stderr
-        )
+    wanted = args.whole_programs or list(PROGRAMS)
+    if unknown := [name for name in wanted if name not in PROGRAMS]:
+        known = ", ".join(PROGRAMS)
+        print(f"no such program: {', '.join(unknown)}; there is {known}", file=sys.stderr)
         return 2
-    try:
-        require_picture("--plot", args.plot, extra="bench")
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    accelerated = len(wanted) * (1 + args.turns * (2 - args.no_cold))
+    accelerated = len(wanted) * (1 + 2 * args.turns)
     say(f"{len(wanted)} programs, {args.turns} turns: {minutes(ACCELERATED_S * accelerated)}")
     results: list[Result] = []
     with ExitStack() as stack:
@@ -128,28 +107,23 @@ def main(args: argparse.Namespace) -> int:
         _run([sys.executable, "-m", "clgemm", "warmup"], warm)
         for name in wanted:
             step(name)
-            results.append(_measured(name, args, folder, warm))
+            results.append(_measured(name, args.turns, folder, warm))
     _print(results)
     text = json.dumps([result._asdict() for result in results], indent=1)
-    saved = written(args.json, text)
-    if args.plot is not None:
-        from clgemm.bench.plot import draw_programs
-
-        saved &= written(args.plot, lambda file: draw_programs(results, file))
-    return 0 if saved and not any(result.problem for result in results) else 1
+    return 0 if written(args.json, text) and not any(result.problem for result in results) else 1
 
 
-def _measured(name: str, args: argparse.Namespace, folder: Path, warm: Mapping[str, str]) -> Result:
+def _measured(name: str, turns: int, folder: Path, warm: Mapping[str, str]) -> Result:
     """Run a program in turns."""
     result = Result(name, [], [], [], [])
-    what = [str(CORPUS), name, str(args.scale)]
+    what = [corpus.__file__, name]
     plain = [sys.executable, *what]
     accelerated = [sys.executable, "-m", "clgemm.accel", "-c", ACCELERATED, *what]
     try:
         expected = _run(plain, os.environ)[1]
         _run(accelerated, warm)  # fills the caches
         _wait_for_children()
-        for turn in range(args.turns):
+        for turn in range(turns):
             plain_s, _, _ = _run(plain, os.environ)
             result.plain_s.append(plain_s)
             again_s, _, _ = _run(plain, os.environ)
@@ -158,14 +132,12 @@ def _measured(name: str, args: argparse.Namespace, folder: Path, warm: Mapping[s
             result.warm.append(plain_s / warm_s)
             _require_same(expected, found)
             _wait_for_children()
-            if not args.no_cold:
-                cold = os.environ | made_folders(folder / f"{name}-{turn}")
-                cold_s, found, _ = _run(accelerated, cold)
-                result.cold.append(plain_s / cold_s)
-                _require_same(expected, found)
-                _wait_for_children()
-        went = said.strip().splitlines()[-1].split("|") if said.strip() else ["", "", ""]
-        return result._replace(went=f"{went[0]} of {int(went[0]) + int(went[1])}")
+            cold = os.environ | made_folders(folder / f"{name}-{turn}")
+            cold_s, found, _ = _run(accelerated, cold)
+            result.cold.append(plain_s / cold_s)
+            _require_same(expected, found)
+            _wait_for_children()
+        return result._replace(went=said.strip().splitlines()[-1])
     except (RuntimeError, ValueError, IndexError) as error:
         return result._replace(problem=str(error))
 
@@ -206,10 +178,6 @@ def _are_children_left() -> bool:
     return not Path("/proc/self").exists()
 
 
-def _figure(ratios: Sequence[float]) -> str:
-    return f"{median(ratios):.2f}" if ratios else ""
-
-
 def _print(results: Sequence[Result]) -> None:
     rows = []
     for each in results:
@@ -217,18 +185,17 @@ def _print(results: Sequence[Result]) -> None:
             rows.append([each.name, "failed", "", "", "", each.problem])
             continue
         seconds = f"{median(each.plain_s):.2f}"
-        figures = (_figure(ratios) for ratios in (each.cold, each.warm, each.control))
+        figures = (f"{median(ratios):.2f}" for ratios in (each.cold, each.warm, each.control))
         rows.append([each.name, seconds, *figures, each.went])
     good = [each for each in results if not each.problem]
     for title, reduce in (("geometric mean", geometric_mean), ("least", min)):
         columns = []
         for of in ("cold", "warm", "control"):
-            medians = [median(getattr(each, of)) for each in good if getattr(each, of)]
+            medians = [median(getattr(each, of)) for each in good]
             columns.append(f"{reduce(medians):.2f}" if medians else "")
         rows.append([title, "", *columns, ""])
     print_rows(
         "Whole programs: the plain program's time over the accelerated one's, medians",
         ("program", "plain s", "cold", "warm", "control", "on the device"),
         rows,
-        is_last_left=True,
     )

@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
 from clgemm.bench.cases import Case, judge, reference
-from clgemm.bench.contenders import DEVICE, HOST, PEERS, available, is_ours, prepare, program
-from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
+from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare, program
 from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
 from clgemm.core.precision import chosen_precision
@@ -37,7 +35,6 @@ class Server:
         self.contender = contender
         self.identified = identified
         self._device: Any = None
-        self._case: Any = None
         self._cases: list[Any] = []
         self._call: Any = None
 
@@ -57,24 +54,20 @@ class Server:
     def about(self) -> dict[str, Any]:
         """Return versions and threads; raise if the contender cannot compete on this device."""
         about: dict[str, Any] = {"version": available(self.contender, self.device)}
-        if self.contender in ("NumPy", OTHER_OPENBLAS):
+        if self.contender == "NumPy":
             return about | _host_blas()
         if self.device is None:
             return about
         return about | {"compute_units": self.device.limits.compute_units}
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
-        """Make the operands, compute once, and return the seconds of this first call."""
+        """Make the operands of a product or a program, and return the seconds of a first call."""
         self.release()
-        self._case = Case.from_dict(case)
-        self._call = prepare(self.contender, self._case, mode, self.device)
-        return _seconds(self._call.once)
-
-    def prepare_program(self, products: list[dict[str, Any]], steps: list[int]) -> float:
-        """Make the operands of a program, run it once, and return the seconds of this pass."""
-        self.release()
-        self._cases = [Case.from_dict(product) for product in products]
-        self._call = program(self.contender, self._cases, steps)
+        self._cases = _products(case)
+        if "steps" in case:
+            self._call = program(self.contender, self._cases, case["steps"])
+        else:
+            self._call = prepare(self.contender, self._cases[0], mode, self.device)
         return _seconds(self._call.once)
 
     def turn(self, seconds: float) -> float:
@@ -91,45 +84,28 @@ class Server:
         return median(times)
 
     def reference(self, case: dict[str, Any], file: str) -> None:
-        """Write a case's product in float64 to a file."""
+        """Write the products of a case in float64 to files, whose names begin so."""
         self.release()
-        np.save(file, reference(Case.from_dict(case)))
+        for number, product in enumerate(_products(case)):
+            np.save(f"{file}{number}.npy", reference(product))
 
     def judge(self, file: str) -> list[float]:
-        """Compare the result of the timed calls with the reference in a file."""
-        expected = np.load(file, mmap_mode="r")
-        return list(judge(self._case, self._call.fetch(), expected, self._precision()))
+        """Compare the results of the timed calls with those of `reference`, and return the worst.
 
-    def judge_program(self) -> float:
-        """Compare the last results of a program with float64, and return the worst error.
-
-        Of all products, it is the greatest second figure of `judge`.
+        Of a program, either figure is the greatest of all products.
         """
-        errors = (
-            judge(case, result, reference(case), self._precision())[1]
-            for case, result in zip(self._cases, self._call.fetch(), strict=True)
-        )
-        return max(errors, key=lambda error: (error != error, error))  # NaN is the worst
-
-    def side(self) -> str:
-        """Repeat the call of clgemm's `matmul` once, and return the side that it has chosen."""
-        from clgemm.numpy_rules import numpys
-
-        # Small products go to NumPy's public function.
-        with (
-            patch.object(np, "matmul", wraps=np.matmul) as public,
-            patch.object(numpys, "matmul", wraps=numpys.matmul) as own,
-        ):
-            self._call.once()
-        return HOST if public.called or own.called else DEVICE
-
-    def plan(self, case: dict[str, Any], mode: str) -> dict[str, Any]:
-        """Return the kernel family, the config and the launches of clgemm's product."""
-        from clgemm.bench.plans import described
-
-        call = prepare(self.contender, Case.from_dict(case), mode, self.device)
-        a, b, c = call.matrices
-        return described(a, b, c, self.device)
+        fetched = self._call.fetch()
+        results = fetched if isinstance(fetched, list) else [fetched]
+        errors = [
+            judge(
+                case,
+                result,
+                np.load(f"{file}{number}.npy", mmap_mode="r"),
+                self._precision(),
+            )
+            for number, (case, result) in enumerate(zip(self._cases, results, strict=True))
+        ]
+        return [float(x) for x in np.max(errors, axis=0)]  # NaN is the worst
 
     def _precision(self) -> str:
         """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
@@ -141,7 +117,7 @@ class Server:
 
     def release(self) -> None:
         """Release the operands."""
-        self._call = self._case = None
+        self._call = None
         self._cases = []
 
     def roofs(self) -> dict[str, Any]:
@@ -150,11 +126,10 @@ class Server:
 
         return measure(self.device)
 
-    def overheads(self) -> list[dict[str, Any]]:
-        """Time tiny calls."""
-        from clgemm.bench.startup import overheads
 
-        return overheads(self.device)
+def _products(case: dict[str, Any]) -> list[Case]:
+    """Return the products of a program, or the only one of a case."""
+    return [Case.from_dict(each) for each in case.get("products", [case])]
 
 
 def _seconds(once: Callable[[], object]) -> float:

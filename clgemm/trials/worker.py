@@ -40,11 +40,20 @@ from clgemm.records.verdicts import Verdict
 from clgemm.runtime import exact, finite, programs, readiness
 from clgemm.runtime.execute import BoundCall, bind_in_place, execute, execute_matrices
 from clgemm.runtime.operands import Matrix, problem_of
-from clgemm.runtime.workspace import Workspace, workspace
+from clgemm.runtime.workspace import workspace
 from clgemm.transfer.multiply import multiply, multiply_exactly
 from clgemm.trials.calibration import calibrate, is_unknown
 
-__all__ = ["CHECKED", "GUARD", "Server", "difference", "main", "missing", "missing_dtypes"]
+__all__ = [
+    "CHECKED",
+    "GUARD",
+    "Server",
+    "difference",
+    "main",
+    "missing",
+    "missing_dtypes",
+    "wrong_result",
+]
 
 GUARD = 12345.0  # the value of the elements around C
 CHECKED = Shape(140, 141, 37)  # a product that checks a device: few multiply-adds, several tiles
@@ -442,11 +451,10 @@ def try_plan(device: Device, found: Planned) -> None:
     WrongError
         If a result is wrong.
     """
-    space = workspace(device.queue)
     small = shortened(found.problem)
     plan = planner.make_plan(device, small, found.family, found.choice)
     for alpha, beta in ((1.0, 0.0), (2.0, -1.0)):
-        if wrong := _wrong(device, space, plan, small, alpha, beta):
+        if wrong := wrong_result(device, plan, small, alpha, beta):
             raise WrongError(f"wrong result at {small.shape.label}: {wrong}")
     multiply_alone = partial(_product, device, found.family, found.choice, found.problem.precision)
     if wrong := found.family.fault(found.problem, found.choice, multiply_alone):
@@ -484,14 +492,12 @@ def _resized(x: Layout, rows: int, columns: int) -> Layout:
     return x._replace(shape=tuple(sizes), strides=tuple(strides))
 
 
-def _wrong(
-    device: Device, space: Workspace, plan: Plan, problem: Problem, alpha: float, beta: float
-) -> str:
+def wrong_result(device: Device, plan: Plan, problem: Problem, alpha: float, beta: float) -> str:
     """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
 
     NaN surrounds A and B, and fills C if beta is 0. Guard values surround C.
     """
-    rng = np.random.default_rng(0)
+    space, rng = workspace(device.queue), np.random.default_rng(0)
     a, b = (_embedded(x, np.nan, rng) for x in problem.layouts[:2])
     c = _embedded(problem.c, GUARD, rng)
     before = c[1].copy()

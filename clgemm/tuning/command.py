@@ -6,7 +6,7 @@ import argparse
 import logging
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -81,16 +81,9 @@ def tune(
     (chosen,) = distinct
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     with trial_child(identity(chosen)) as child:
-        session = Session(chosen, child, _seconds_of_search(chosen, minutes, wanted is None))
-        tasks = tasks_for(chosen, wanted)
-        try:
-            session.run(tasks)
-        finally:
-            forget_plans()  # products of this process use the new records
-    if wanted is None:
-        _measure_costs(session, minutes)
-    for note in _notes(session, len(tasks), minutes):
-        log.warning("%s", note)
+        session = Session(chosen, child, 60 * minutes - _seconds_of_costs(chosen, wanted, minutes))
+        if note := _run(session, wanted, minutes):
+            log.warning("%s", note)
     return session.found
 
 
@@ -99,42 +92,34 @@ def _distinct(devices: Sequence[Device]) -> list[Device]:
     return list({identify(device): device for device in reversed(devices)}.values())[::-1]
 
 
-def _seconds_of_search(device: Device, minutes: float, whole: bool) -> float:
-    """Return the part of the time limit that the search itself gets.
-
-    Parameters
-    ----------
-    whole : bool
-        Whether all classes are tuned, so that costs are measured too.
-    """
-    seconds = 60 * minutes
-    return seconds - _seconds_of_costs(device, seconds) * whole
+def _seconds_of_costs(device: Device, shapes: Sequence[Shape] | None, minutes: float) -> float:
+    """Return the time for measuring what launches cost: 0 unless all classes are tuned."""
+    if shapes is not None or not device.traits.has_cost_model:
+        return 0.0
+    return min(COSTS_SECONDS, COSTS_SHARE * 60 * minutes)
 
 
-def _seconds_of_costs(device: Device, seconds: float) -> float:
-    return min(COSTS_SECONDS, COSTS_SHARE * seconds) * device.traits.has_cost_model
-
-
-def _measure_costs(session: Session, minutes: float) -> None:
-    """Measure what launches cost, where the planner goes by expected times."""
+def _run(session: Session, shapes: Sequence[Shape] | None, minutes: float) -> str:
+    """Search, and measure what launches cost; return a note on what there was no time for."""
     device = session.device
-    if seconds := _seconds_of_costs(device, 60 * minutes):
-        session.say("measuring what launches cost")
-        timed = timed_plans(device, seconds)
-        if (found := fitted(timed, device.limits)) is not None:
-            costs.keep(device.name, device.runtime, found, len(timed))
-    forget_plans()
-
-
-def _notes(session: Session, tasks: int, minutes: float) -> Iterator[str]:
-    """Yield a note on each part for which there was no time, and what to do about it."""
+    tasks = tasks_for(device, shapes)
+    try:
+        session.run(tasks)
+        if seconds := _seconds_of_costs(device, shapes, minutes):
+            session.say("measuring what launches cost")
+            timed = timed_plans(device, seconds)
+            if (found := fitted(timed, device.limits)) is not None:
+                costs.keep(device.name, device.runtime, found, len(timed))
+    finally:
+        forget_plans()  # products of this process use the new records
     names = [f"{task.family} {task.shape_class}" for task in session.left_out]
-    if names:
-        enough = math.ceil(minutes * tasks / max(1, tasks - len(names)))
-        yield (
-            f"{minutes:g} minutes were too short for {len(names)} of {tasks} classes, which keep "
-            f"their records: {', '.join(names)}; about {enough} minutes are enough for all"
-        )
+    if not names:
+        return ""
+    enough = math.ceil(minutes * len(tasks) / max(1, len(tasks) - len(names)))
+    return (
+        f"{minutes:g} minutes were too short for {len(names)} of {len(tasks)} classes, which keep "
+        f"their records: {', '.join(names)}; about {enough} minutes are enough for all"
+    )
 
 
 def _shape(sizes: Sequence[int]) -> Shape:
@@ -268,18 +253,15 @@ def _import(device: Device, path: Path) -> int:
 def _tune(device: Device, args: argparse.Namespace) -> int:
     told = f"at most {args.budget:g} minutes; Ctrl-C keeps what has been found"
     print(f"{device!r}: {told}", flush=True)
-    code = 0
-    with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
-        seconds = _seconds_of_search(device, args.budget, args.shapes is None)
+    code, note = 0, ""
+    seconds = 60 * args.budget
+    with trial_child(identity(device)) as child, meter(seconds) as report:
+        seconds -= _seconds_of_costs(device, args.shapes, args.budget)
         session = Session(device, child, seconds, args.afresh, report)
-        tasks = tasks_for(device, args.shapes)
         try:
-            session.run(tasks)
-            if args.shapes is None:
-                _measure_costs(session, args.budget)
+            note = _run(session, args.shapes, args.budget)
         except KeyboardInterrupt:
             code = INTERRUPTED
-    forget_plans()
     print_table(
         f"{len(session.trials.all)} candidates are known, records are in "
         f"{tuned.user_file(session.identity)}:",
@@ -294,7 +276,7 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
             for record in session.found
         ],
     )
-    for note in _notes(session, len(tasks), args.budget):
+    if note:
         print(note)
     if session.unstored:
         print("These could not be stored:", file=sys.stderr)

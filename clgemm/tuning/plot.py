@@ -20,12 +20,10 @@ __all__ = ["draw", "picture"]
 
 COLUMNS = 3
 PANEL_INCHES = 5.6, 3.2
-BINS = 24
-BESIDE = (1.02, 0.0, 0.16, 1.0)  # the histogram's place beside a panel, in the panel's units
 
 
 def draw(trials: Trials, title: str, path: Path) -> None:
-    """Draw a panel for each kernel family and shape class: candidates in order, and their spread.
+    """Draw a panel for each kernel family and shape class: its candidates in order.
 
     Raises
     ------
@@ -86,7 +84,3 @@ def _panel(axis: Axes, group: list[Trial]) -> None:
     axis.set_xlim(0.5, len(group) + 0.5)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.set_xlabel(f"candidates in order; {len(bad)} rejected", fontsize=10)
-    beside = axis.inset_axes(BESIDE, sharey=axis)
-    limits = axis.get_ylim()
-    beside.hist(speeds, BINS, range=limits, orientation="horizontal", color=COLOURS["OpenCL"])
-    beside.axis("off")

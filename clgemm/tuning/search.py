@@ -199,15 +199,11 @@ def _climb(walk: _Walk, here: Point, time_left: Callable[[], float], rng: Random
     height, moved = walk.visit(here), True
     while moved:
         moved = False
-        for neighbour in _shuffled(walk.space.neighbours(here), rng):
+        neighbours = list(walk.space.neighbours(here))
+        rng.shuffle(neighbours)
+        for neighbour in neighbours:
             if time_left() <= 0:
                 return
             if (found := walk.visit(neighbour)) > BETTER * height:
                 here, height, moved = neighbour, found, True
                 break
-
-
-def _shuffled(points: Iterator[Point], rng: Random) -> list[Point]:
-    listed = list(points)
-    rng.shuffle(listed)
-    return listed

@@ -131,9 +131,8 @@ class Tuning:
             number = choices.index(choice)
             medians = [median(times[number]) for times in raced]
             speeds = [shape.gflop / s for shape, s in zip(self.shapes, medians, strict=True)]
-            self.session.say(
-                f"{self._name}: {_figures(speeds)} GFLOP/s, {scores[choice]:.2f} x default"
-            )
+            figures = ", ".join(f"{speed:.3g}" for speed in speeds)
+            self.session.say(f"{self._name}: {figures} GFLOP/s, {scores[choice]:.2f} x default")
             return Record(
                 device=self.session.identity,
                 family=self.task.family,
@@ -285,8 +284,6 @@ class Tuning:
     def _verified(self, choice: Choice) -> str:
         """Return what is wrong with a choice on fresh shapes, "" if nothing is."""
         shapes = [list(fresh(shape)) for shape in self.shapes]
-        if choice == self.default:
-            log.debug("%s: the default won", self._name)
         try:
             return str(
                 self.session.child.ask(
@@ -300,10 +297,6 @@ class Tuning:
 def _ratio(before: Sequence[float], after: Sequence[float]) -> float:
     """Return the median over the rounds of the time before over the time after."""
     return median(x / y for x, y in zip(before, after, strict=True))
-
-
-def _figures(speeds: Sequence[float]) -> str:
-    return ", ".join(f"{speed:.3g}" for speed in speeds)
 
 
 def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:

@@ -8,34 +8,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.core.child import serve
-from clgemm.core.problem import Problem, Shape
+from clgemm.core.plan import Plan
+from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.tuned import choice_from
-from clgemm.runtime.operands import place, transposed
+from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
-from clgemm.trials.worker import GUARD, difference
+from clgemm.trials.worker import wrong_result
 
 __all__ = ["Server"]
 
-MARGIN = 3  # elements around each operand, on each side
+MARGIN = 6  # elements between rows, and rows between the matrices of a batch
 WARM_SECONDS = 0.05  # a first call longer than this is timed too; others only warm the caches
 MOST_BYTES = 2**28  # of operands that are kept for further calls
-
-Array = npt.NDArray[Any]
 
 
 class Variant(NamedTuple):
@@ -104,7 +101,7 @@ class Server:
             The seconds per call of each choice, a number per round.
         """
         of, made = Shape(*shape), [_made(choice) for choice in choices]
-        calls = [self._call(choice, *self._operands(of), 1.0, 0.0) for choice in made]
+        calls = [self._call(choice, *self._operands(of)) for choice in made]
         for call, choice in zip(calls, made, strict=True):
             if (of, choice) not in self._warm:
                 call()  # compiles
@@ -133,76 +130,47 @@ class Server:
         self._raced[shape] = a, b, c
         return a, b, c
 
-    def _call(self, choice: Choice, a: Any, b: Any, c: Any, alpha: float, beta: float) -> Any:
+    def _call(self, choice: Choice, a: Any, b: Any, c: Any) -> Callable[[], None]:
         """Return a function that multiplies and waits."""
         matrices = {"a": place(a), "b": place(b), "c": place(c)}
         layout_a, layout_b, layout_c = (matrix.layout for matrix in matrices.values())
-        problem = Problem(layout_a, layout_b, layout_c, "float32")
-        if not family_named(choice.config.family).fits(problem):
-            raise ValueError(f"the {choice.config.family} family does not take {problem.layouts}")
-        plan = trial_plan_of(self._device, problem, choice)
+        plan = self._plan(choice, Problem(layout_a, layout_b, layout_c, "float32"))
         space = workspace(self._queue)
-        # Fill scratch memory with NaN: a kernel that reads it before writing gives wrong results.
-        scratch = space.scratch(space.bind(plan, self._device))
-        for slot, size in plan.scratch:
-            nan = np.full(1, np.nan, np.float32)
-            cl.enqueue_fill_buffer(self._queue, scratch[slot], nan, 0, size)
-        del scratch
 
         def call() -> None:
-            space.run(plan, self._device, matrices, alpha, beta)
+            space.run(plan, self._device, matrices)
             self._queue.finish()
 
         return call
 
+    def _plan(self, choice: Choice, problem: Problem) -> Plan:
+        if not family_named(choice.config.family).fits(problem):
+            raise ValueError(f"the {choice.config.family} family does not take {problem.layouts}")
+        return trial_plan_of(self._device, problem, choice)
+
     def _first_wrong(self, choice: Choice, cases: Iterable[tuple[Shape, Variant]]) -> str:
-        for number, (shape, variant) in enumerate(cases):
-            if found := self._wrong(choice, shape, variant, number):
+        """Multiply whole numbers, whose sums are exact in any order; return what is wrong."""
+        for shape, variant in cases:
+            batch = (shape.matrices,) * (shape.matrices > 1)
+            a = _layout(variant.layout_a, (*batch, shape.m, shape.k))
+            b = _layout(variant.layout_b, (*batch, shape.k, shape.n))
+            c = _layout(variant.layout_c, (*batch, shape.m, shape.n))
+            problem = Problem(a, b, c, "float32")
+            plan = self._plan(choice, problem)
+            if found := wrong_result(self._device, plan, problem, variant.alpha, variant.beta):
                 layouts = variant.layout_a + variant.layout_b + variant.layout_c
                 return f"wrong result at {shape.label} {layouts}: {found}"
         return ""
 
-    def _wrong(self, choice: Choice, shape: Shape, variant: Variant, seed: int) -> str:
-        """Multiply whole numbers, whose sums are exact in any order; return what is wrong.
 
-        NaN surrounds A and B, and fills C if beta is 0. Guard values surround C.
-        """
-        rng = np.random.default_rng(seed)
-        batch = (shape.matrices,) * (shape.matrices > 1)
-        a, b, c = (
-            rng.integers(-8, 9, (*batch, *size)).astype(np.float32)
-            for size in ((shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n))
-        )
-        on_device_a, _ = self._embedded(a, variant.layout_a, np.nan)
-        on_device_b, _ = self._embedded(b, variant.layout_b, np.nan)
-        content = c if variant.beta else np.full_like(c, np.nan)
-        result, whole = self._embedded(content, variant.layout_c, GUARD)
-        self._call(choice, on_device_a, on_device_b, result, variant.alpha, variant.beta)()
-        everything = whole.get()
-        inside = _inside(everything, variant.layout_c)
-        found = (inside.swapaxes(-1, -2) if variant.layout_c == "T" else inside).copy()
-        inside[...] = GUARD
-        if not (everything == GUARD).all():
-            return "elements beside C were changed"
-        return difference(a, b, c, found, variant.alpha, variant.beta)
-
-    def _embedded(self, values: Array, layout: str, around: float) -> tuple[Any, Any]:
-        """Return values on the device, surrounded by `around`; and the whole array."""
-        stored = values.swapaxes(-1, -2) if layout == "T" else values
-        step = 2 if layout == "S" else 1
-        rows, columns = (step * size + 2 * MARGIN for size in stored.shape[-2:])
-        whole = np.full((*stored.shape[:-2], rows, columns), around, np.float32)
-        _inside(whole, layout)[...] = stored
-        everything = cl_array.to_device(self._queue, whole)
-        view = _inside(everything, layout)
-        return (transposed(view) if layout == "T" else view), everything
-
-
-def _inside(whole: Any, layout: str) -> Any:
-    """Return the elements within the margins."""
-    step = 2 if layout == "S" else 1
-    window = slice(MARGIN, -MARGIN, step)
-    return whole[(slice(None),) * (whole.ndim - 2) + (window, window)]
+def _layout(name: str, shape: tuple[int, ...]) -> Layout:
+    """Return a layout of `Variant`, with a margin between rows and between matrices."""
+    step = 2 if name == "S" else 1
+    rows, columns = shape[-2:][::-1] if name == "T" else shape[-2:]
+    row = step * columns + MARGIN
+    strides = [step * row, step][::-1] if name == "T" else [step * row, step]
+    matrix = (step * rows + MARGIN) * row
+    return Layout(shape, (*[matrix] * (len(shape) - 2), *strides))
 
 
 def _edge_cases(choice: Choice) -> list[tuple[Shape, Variant]]:

@@ -6,6 +6,7 @@ call of the public functions.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -403,18 +404,7 @@ def _layouts(_: Device, rng: np.random.Generator, mode: str, number: int) -> Fou
 
 def _storage(_: Device, rng: np.random.Generator, mode: str, number: int) -> Found:
     problem = problem_like(rng, mode, number, "FC"[number % 2])
-    p = problem.blas
-    sgemm(
-        *(p.alpha, p.a, p.b, p.beta, p.c, p.trans_a, p.trans_b, 1),
-        m=p.m,
-        n=p.n,
-        k=p.k,
-        lda=p.lda,
-        ldb=p.ldb,
-        ldc=p.ldc,
-        order="F" if p.order == "F" else "C",
-        precision=mode,
-    )
+    sgemm(**problem.blas._asdict(), overwrite_c=1, precision=mode)
     assert problem.c is not None
     return _checked(problem, problem.c.view, mode)
 
@@ -540,7 +530,8 @@ def verify_contract(
         Whether there is time for another turn.
     """
     with chosen_device(device):
-        for number, (name, part, mode) in enumerate(_turns()):
+        turns = itertools.cycle(itertools.product(PARTS.items(), PRECISIONS))
+        for number, ((name, part), mode) in enumerate(turns):
             if number >= len(PARTS) * len(PRECISIONS) and not has_time():
                 return
             turn = number // len(PRECISIONS) // len(PARTS)
@@ -549,10 +540,3 @@ def verify_contract(
             except Exception as error:  # whatever fails is what verification is there to tell
                 found = 0, 0.0, f"{type(error).__name__}: {error}"
             tally.add(tally.of_part(name), f"{name}, {mode}", *found)
-
-
-def _turns() -> Iterator[tuple[str, Part, str]]:
-    while True:
-        for name, part in PARTS.items():
-            for mode in PRECISIONS:
-                yield name, part, mode

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+
 import pytest
 
 from clgemm.bench import rounds
-from clgemm.bench.rounds import Worker, environment
+from clgemm.bench.rounds import environment, worker_of
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import identity
 
@@ -13,11 +16,12 @@ from clgemm.hardware.device import identity
 @pytest.fixture
 def worker():
     """Start clgemm's worker on the default device."""
-    with Worker("clgemm", identity(get_device()), environment(2)) as started:
+    with worker_of("clgemm", identity(get_device()), environment(2)) as started:
         yield started
 
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
     """Remove the pauses between turns."""
-    monkeypatch.setattr(rounds, "PAUSE_S", 0)
+    clock = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
+    monkeypatch.setattr(rounds, "time", clock)

@@ -17,7 +17,7 @@ import pytest
 from bench_workers import gone
 
 from clgemm.__main__ import main
-from clgemm.bench import command, contenders, report, rounds, startup
+from clgemm.bench import command, contenders, report
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import SKIPPED, ratios, spread
 from clgemm.hardware.choice import devices
@@ -28,14 +28,13 @@ runs_whole = pytest.mark.skipif(SIMULATED, reason="a simulator takes hours over 
 
 @runs_whole
 @pytest.mark.parametrize("device", devices()[:1], ids=lambda d: d.name)  # it takes half a minute
-def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
+def test_command_prints_writes_and_draws(device, tmp_path, capsys):
     """A tiny run prints its tables, draws a picture and writes a consistent JSON."""
-    monkeypatch.setattr(rounds, "PAUSE_S", 0)
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
     arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
     assert main([*arguments, "--shapes", "16,8x9x10,3x8x8x8", "--rounds", "2"]) == 0
     printed = capsys.readouterr().out
-    for text in ("End to end", "on the device", "Cold start", "Tiny products", "3 of 8"):
+    for text in ("End to end", "on the device", "3 of 8"):
         assert text in printed
     verdict = (
         r"In short, NumPy's time .*: float32 \d+\.\d\d on average \(.*\); int32 [\d.,]+ at 500"
@@ -70,11 +69,6 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
         assert ours["of_peak"] == ours["gflops"] / written["roofs"]["gflops"]
         by_round = ratios(ours["rounds_s"], numpy["rounds_s"])
         assert numpy["clgemm_is_faster_by"] == spread(by_round)._asdict()
-    assert set(written["cold_start"]) == {"empty", "warm", "NumPy"}
-    assert all(
-        kind["first_s"] > 0 and kind["import_s"] > 0 for kind in written["cold_start"].values()
-    )
-    assert {row["n"] for row in written["overheads"]} == set(startup.TINY)
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -83,9 +77,20 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     [
         (["--shapes", "12x12"], "'12x12' is not a shape"),
         (["--device", "no such device"], "no such device"),
-        (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, OpenBLAS"),
+        (["--peers", "NumPy,ATLAS"], "unknown peers ['atlas']; the peers are NumPy, MKL, BLIS"),
         (["--json", "nowhere/b.json"], "there is no folder nowhere"),
         (["--plot", "nowhere/b.png"], "there is no folder nowhere"),
+        (["--shapes", "8", "--minutes", "1"], "--minutes is for a survey"),
+        (["--survey", "3", "--shapes", "8"], "--shapes and --survey exclude each other"),
+        (["--survey", "3", "--peers", "none"], "a survey needs a peer"),
+        (["--survey", "3", "--programs", "1"], "--survey and --programs exclude each other"),
+        (["--survey", "3", "--plot", "s.png"], "--survey and --plot exclude each other"),
+        (["--survey", "3", "--sides", "9:4"], "sides=9:4 is not a range"),
+        (["--survey", "3", "--sides", "1:2", "--work", "1e9:2e9"], "no product found within"),
+        (["--programs", "1", "--sides", "8:9", "--work", "1e6:1e7"], "no product found within"),
+        (["--startup", "--device", "no such device"], "no such device"),
+        (["--whole-programs", "sudoku"], "no such program: sudoku; there is mlp_training"),
+        (["--whole-programs", "--plot", "w.png"], "--whole-programs and --plot exclude each other"),
     ],
 )
 def test_command_refuses_clearly(arguments, message, capsys):
@@ -94,9 +99,23 @@ def test_command_refuses_clearly(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--budget", "0"], ["--budget", "x"], ["--rounds", "0"]])
-def test_command_refuses_numbers(arguments, capsys):
-    """A wrong number ends the command with argparse's error, which names it."""
+def test_a_wrong_precision_is_refused(monkeypatch, capsys):
+    """A wrong CLGEMM_PRECISION ends the command with code 2 and a message before it measures."""
+    monkeypatch.setenv("CLGEMM_PRECISION", "odd")
+    assert main(["bench", "--survey", "1"]) == 2
+    assert "CLGEMM_PRECISION='odd' is not one of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["--budget", "0"], ["--budget", "x"], ["--rounds", "0"], ["--survey", "0"]),
+        *(["--sides", "64"], ["--work", "1e5:x"], ["--data", "odd"], ["--seed", "a"]),
+        *(["--syrk", "3y"], ["--syrk", "0"], ["--dtypes", "1.5"]),
+    ],
+)
+def test_command_refuses_values(arguments, capsys):
+    """A wrong value ends the command with argparse's error, which names it."""
     with pytest.raises(SystemExit, match="2"):
         main(["bench", *arguments])
     assert repr(arguments[1]) in capsys.readouterr().err
@@ -108,30 +127,6 @@ def test_peers_are_chosen():
     assert {"NumPy", "MKL", "BLIS", "oneDNN", "CLBlast", "cuBLAS"} <= set(contenders.PEERS)
     assert command._peers("cublas, numpy") == ["NumPy", "cuBLAS"]
     assert command._peers("none") == []
-
-
-class Interrupted:
-    """A tournament that the user interrupts by Ctrl-C."""
-
-    def __init__(self, workers, *_):
-        self.workers = workers
-        Interrupted.children = []
-
-    def contest(self, _):
-        for each in self.workers.values():
-            each._started()
-            Interrupted.children.append(each.process_id)
-        raise KeyboardInterrupt
-
-
-def test_an_interruption_ends_the_children(monkeypatch, capsys):
-    """After Ctrl-C the command returns 130, and all child processes have ended."""
-    monkeypatch.setattr(command, "Tournament", Interrupted)
-    monkeypatch.setattr(command, "_roofs", lambda _: {"failures": []})
-    assert main(["bench", "--shapes", "8"]) == 130
-    assert capsys.readouterr().err.strip().endswith("interrupted")
-    assert len(Interrupted.children) >= 2
-    assert all(map(gone, Interrupted.children))
 
 
 @runs_whole

@@ -11,6 +11,7 @@ import pytest
 from clgemm.bench import cases, contenders
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
+from clgemm.bench.rounds import environment, worker_of
 
 LYING = [Case("", 9, 10, 11, a, b) for a, b in ("NN", "NT", "TN", "TT", "SN", "NS", "SS", "DD")]
 STACKS = [Case("", 9, 10, 11, batch=3), Case("", 9, 10, 11, "T", "S", batch=3, shared_b=True)]
@@ -97,15 +98,16 @@ def test_pytorch_names_its_blas(monkeypatch):
 
 
 def test_the_contender_of_the_regret_chooses_its_side(monkeypatch):
-    """Only this contender's process chooses the side; all others are on the device."""
-    from clgemm.bench.host_blas_peers import OTHER_OPENBLAS
-    from clgemm.bench.rounds import environment, own_environment
-
+    """clgemm's own process is always on the device; the side of matmul's is as the user set it."""
     monkeypatch.delenv("CLGEMM_THRESHOLD", raising=False)
-    variables = environment(2)
-    assert own_environment("clgemm", variables)["CLGEMM_THRESHOLD"] == "0"
-    assert "CLGEMM_THRESHOLD" not in own_environment(ROUTED, variables)
+
+    def variables(name):
+        with worker_of(name, [], environment(2)) as child:  # starts no process before a request
+            return child.variables
+
+    assert variables("clgemm")["CLGEMM_THRESHOLD"] == "0"
+    assert "CLGEMM_THRESHOLD" not in variables(ROUTED)
     monkeypatch.setenv("CLGEMM_THRESHOLD", "1e9")
-    assert own_environment(ROUTED, environment(2))["CLGEMM_THRESHOLD"] == "1e9"
-    assert own_environment(OTHER_OPENBLAS, variables)["OPENBLAS_CORETYPE"] == "SkylakeX"
-    assert own_environment("NumPy", variables) == variables
+    assert variables("clgemm")["CLGEMM_THRESHOLD"] == "0"
+    assert variables(ROUTED)["CLGEMM_THRESHOLD"] == "1e9"
+    assert variables("NumPy")["OPENBLAS_NUM_THREADS"] == "2"

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clgemm.bench import cases, command, contenders, host_blas_peers
+from clgemm.bench import cases, contenders, host_blas_peers
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import HOST
-from clgemm.bench.host_blas_peers import HOST_PEERS, LIBRARIES, OTHER_OPENBLAS
+from clgemm.bench.host_blas_peers import HOST_PEERS, LIBRARIES
 
 LAYOUTS = ("NN", "NT", "TN", "TT", "SN", "NS", "SS", "TS", "ST", "DN", "ND", "DD")
 CASES = [
@@ -117,51 +117,22 @@ def test_libraries_are_found_where_packages_put_them(monkeypatch):
     ]
 
 
+def test_a_library_has_the_version_that_threadpoolctl_tells(monkeypatch):
+    """Its kernels too, where known, and its threads."""
+    pytest.importorskip("threadpoolctl")
+    pools = [
+        {"internal_api": "mkl", "version": "2024.2-Product", "num_threads": 2},
+        {"internal_api": "blis", "version": "1.0", "num_threads": 4, "architecture": "zen3"},
+    ]
+    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: pools)
+    monkeypatch.setattr(host_blas_peers, "_library", lambda _: OwnBlas)
+    assert host_blas_peers.about("MKL") == "2024.2-Product (2 threads)"
+    assert host_blas_peers.about("BLIS") == "1.0 (zen3 kernels, 4 threads)"
+
+
 def test_a_wrong_library_is_no_peer(monkeypatch):
     """A library that does not write its result, such as one of other integers, is refused."""
     silent = SimpleNamespace(cblas_sgemm=lambda *_: None)
     monkeypatch.setattr(host_blas_peers, "_library", lambda _: silent)
     with pytest.raises(RuntimeError, match="MKL multiplies wrongly: 64 ones add up to 0"):
         contenders.available("MKL", None)
-
-
-def test_other_openblas_is_for_avx512_and_openblas(monkeypatch):
-    """The other OpenBLAS needs AVX-512 and a NumPy that was built with OpenBLAS."""
-    built = {"Build Dependencies": {"blas": {"name": "accelerate"}}}
-    monkeypatch.setattr(np, "show_config", lambda _: built)
-    with pytest.raises(RuntimeError, match="NumPy's BLAS is accelerate, not OpenBLAS"):
-        host_blas_peers.about(OTHER_OPENBLAS)
-    built["Build Dependencies"]["blas"]["name"] = "scipy-openblas"
-    monkeypatch.setattr(host_blas_peers, "has_avx512", lambda: False)
-    with pytest.raises(RuntimeError, match="without AVX-512"):
-        host_blas_peers.about(OTHER_OPENBLAS)
-    monkeypatch.setattr(host_blas_peers, "has_avx512", lambda: True)
-    assert np.__version__ in host_blas_peers.about(OTHER_OPENBLAS)
-
-
-class Known:
-    """A stand-in for a worker that describes itself."""
-
-    def __init__(self, **about: str) -> None:
-        self.about, self.alive = {"version": "1"} | about, True
-
-    def ask(self, _):
-        return self.about
-
-    def close_process(self):
-        self.alive = False
-
-
-@pytest.mark.parametrize(("kernels", "stays"), [("SkylakeX", False), ("Haswell", True)])
-def test_other_openblas_competes_where_numpys_has_other_kernels(kernels, stays):
-    """The other OpenBLAS is left out, with the reason, where NumPy's has the same kernels."""
-    workers = {
-        "clgemm": Known(),
-        "NumPy": Known(kernels=kernels),
-        OTHER_OPENBLAS: Known(kernels="SkylakeX"),
-    }
-    abouts, absent = command._abouts(workers)
-    assert (OTHER_OPENBLAS in abouts) == workers[OTHER_OPENBLAS].alive == stays
-    assert absent == (
-        {} if stays else {OTHER_OPENBLAS: "NumPy's OpenBLAS chooses the kernels SkylakeX by itself"}
-    )

@@ -3,41 +3,68 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.bench import dtypes, startup, syrk, whole_programs
+from clgemm.bench import other_products, startup
 from clgemm.hardware.choice import get_device
 
 
-def test_new_processes_are_timed(monkeypatch, tmp_path, capsys):
-    """``--startup`` prints and writes the times of programs and of commands, cold and warm."""
-    monkeypatch.setattr(startup, "RUNS", 1)
-    monkeypatch.setattr(startup, "WARM_RUNS", 1)
+@pytest.fixture
+def few_runs(monkeypatch):
+    """One process of each kind, and one round of tiny calls."""
+    for name in ("RUNS", "WARM_RUNS", "CALLS", "ROUNDS"):
+        monkeypatch.setattr(startup, name, 1)
+
+
+def test_new_processes_and_tiny_calls_are_timed(few_runs, monkeypatch, tmp_path, capsys):
+    """``--startup`` prints and writes the times of programs, cold and warm, and of tiny calls."""
     monkeypatch.setattr(startup, "PROGRAMS", {"NumPy": startup.PROGRAMS["NumPy"]})
-    name = "script that imports NumPy"
-    monkeypatch.setattr(startup, "COMMANDS", {name: startup.COMMANDS[name]})
     file = tmp_path / "s.json"
     assert main(["bench", "--startup", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "first product of 2048 x 2048 NumPy arrays" in printed
+    assert "Tiny products" in printed
     found = json.loads(file.read_text())
-    for times in (*found["first products"].values(), *found["commands"].values()):
-        assert set(times) == {"cold", "warm"}
-        assert all(0 < seconds < 100 for each in times.values() for seconds in each)
+    assert set(found["first products"]["NumPy"]) == {"cold", "warm"}
     for numpy_s, all_s, product_s in found["first products"]["NumPy"].values():
-        assert 0 < numpy_s <= all_s <= product_s
-    assert name in printed
+        assert 0 < numpy_s <= all_s <= product_s < 100
+    assert [row["n"] for row in found["tiny calls"]] == list(startup.TINY)
+    assert all(ns > 0 for row in found["tiny calls"] for ns in row["ns_per_call"].values())
 
 
-def test_other_dtypes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
+def test_a_program_that_fails_is_said(few_runs, monkeypatch, capsys):
+    """Its last line of errors is shown, and it has no figures."""
+    monkeypatch.setattr(startup, "PROGRAMS", {"bad": "raise RuntimeError('planted')"})
+    assert main(["bench", "--startup"]) == 0
+    printed = capsys.readouterr()
+    assert "RuntimeError: planted" in printed.err
+    assert "nan" in printed.out
+
+
+def test_caches_are_kept_apart(tmp_path):
+    """Each cache of compiled programs has its folder inside the given one."""
+    variables = startup.made_folders(tmp_path)
+    assert {"CLGEMM_CACHE_DIR", "POCL_CACHE_DIR", "CUDA_CACHE_PATH"} <= set(variables)
+    folders = list(map(Path, variables.values()))
+    assert all(folder.is_dir() and folder.parent == tmp_path for folder in folders)
+    assert len(set(folders)) == len(folders)
+
+
+@pytest.fixture
+def short_turns(monkeypatch):
+    """One turn, without a pause."""
+    for name in ("TURNS", "IDLE_S", "TURN_S"):
+        monkeypatch.setattr(other_products, name, 1 if name == "TURNS" else 0.0)
+
+
+def test_other_dtypes_are_timed_and_checked(short_turns, monkeypatch, tmp_path, capsys):
     """``--dtypes`` has a row for each dtype and size, and fails if a result is wrong."""
     if not get_device().limits.has_vectors:
         pytest.skip("another list of dtypes")
-    monkeypatch.setattr(dtypes, "TURNS", 1)
-    monkeypatch.setattr(dtypes, "IDLE_S", 0.0)
-    monkeypatch.setattr(dtypes, "DTYPES", ("int16", "bool"))
+    monkeypatch.setattr(other_products, "DTYPES", ("int16", "bool"))
     file = tmp_path / "d.json"
     assert main(["bench", "--dtypes", "9", "16", "--json", str(file)]) == 0
     found = json.loads(file.read_text())["products"]
@@ -45,15 +72,15 @@ def test_other_dtypes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
         *(("int16", 9), ("int16", 16), ("bool", 9), ("bool", 16))
     ]
     assert all(row["ms"] > 0 and row["numpy_ms"] > 0 for row in found)
-    monkeypatch.setattr(dtypes.exact, "expected", lambda *_: -1)
+    monkeypatch.setattr(other_products.exact, "expected", lambda *_: -1)
     assert main(["bench", "--dtypes", "9"]) == 1
     assert "2 results are wrong" in capsys.readouterr().err
 
 
-def test_products_by_own_transposes_are_timed_and_checked(monkeypatch, tmp_path, capsys):
+def test_products_by_own_transposes_are_timed_and_checked(
+    short_turns, monkeypatch, tmp_path, capsys
+):
     """``--syrk`` has a row for each shape and place, and fails if a result is wrong."""
-    for name in ("TURNS", "IDLE_S", "TURN_S"):
-        monkeypatch.setattr(syrk, name, 1 if name == "TURNS" else 0.0)
     file = tmp_path / "s.json"
     assert main(["bench", "--syrk", "30", "40x20", "--json", str(file)]) == 0
     found = [row for row in json.loads(file.read_text())["products"] if row["arrays"] == "host"]
@@ -62,17 +89,6 @@ def test_products_by_own_transposes_are_timed_and_checked(monkeypatch, tmp_path,
         assert {"x @ y", "x @ x.T", "ssyrk", "NumPy", "SciPy"} <= set(row["ms"])
         assert row["ratios"].keys() >= {"x @ y / x @ x.T", "NumPy / x @ x.T", "SciPy / ssyrk"}
         assert all(each > 0 for each in (*row["ms"].values(), *row["ratios"].values()))
-    monkeypatch.setattr(syrk, "gamma", lambda _: 0.0)
+    monkeypatch.setattr(other_products, "gamma", lambda _: 0.0)
     assert main(["bench", "--syrk", "30"]) == 1
     assert "results are wrong" in capsys.readouterr().err
-    assert main(["bench", "--syrk", "3y"]) == main(["bench", "--syrk", "0"]) == 2
-    assert "'0' is not a shape" in capsys.readouterr().err
-
-
-def test_wrong_arguments_of_whole_programs_are_named(capsys):
-    """A program that there is not, and a picture that cannot be drawn, end the command."""
-    assert {"mlp_training", "whitening"} <= set(whole_programs.names())
-    assert main(["bench", "--whole-programs", "sudoku"]) == 2
-    assert "no such program: sudoku; there is mlp_training" in capsys.readouterr().err
-    assert main(["bench", "--whole-programs", "whitening", "--plot", "nowhere/w.png"]) == 2
-    assert "there is no folder nowhere" in capsys.readouterr().err

@@ -12,9 +12,17 @@ from clgemm.__main__ import main
 from clgemm.bench import programs
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import ACCELERATED, ROUTED
-from clgemm.bench.draws import STORAGE_BYTES, Bounds
-from clgemm.bench.programs import DEFAULT, MOST_PRODUCTS, SPREAD, STEPS, random_programs
-from clgemm.bench.rounds import WorkerDiedError
+from clgemm.bench.draws import (
+    MOST_PRODUCTS,
+    SPREAD,
+    STEPS,
+    STORAGE_BYTES,
+    Bounds,
+    random_programs,
+)
+from clgemm.bench.programs import DEFAULT
+from clgemm.bench.rounds import Settings
+from clgemm.core.child import Child, ChildDiedError
 
 
 def test_a_seed_gives_the_same_programs_everywhere():
@@ -42,7 +50,8 @@ def test_programs_are_within_the_bounds(seed):
         assert max(works) <= 1.1 * SPREAD * min(works)
         assert set(program.steps) == set(range(len(products)))
         assert STEPS[0] <= len(program.steps) <= STEPS[1]
-        assert program.work == sum(works[step] for step in program.steps)
+        assert program.flops == 2 * sum(works[step] for step in program.steps)
+        assert program.largest == max(works)
         again = [Case.from_dict(each) for each in program.as_dict()["products"]]
         assert tuple(again) == products
 
@@ -55,21 +64,13 @@ def test_products_that_are_too_large_together_are_left_out():
         assert stored <= STORAGE_BYTES
 
 
-def test_bounds_without_products():
-    """An error names them."""
-    with pytest.raises(ValueError, match="no product found within"):
-        random_programs(1, 0, Bounds((8, 9), (10**6, 10**7)))
-
-
 ARGUMENTS = ["bench", "--programs", "2", "--seed", "7", "--sides", "8:64", "--work", "1e4:1e5"]
 
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch):
     """Make the turns short."""
-    monkeypatch.setattr(programs, "ROUNDS", 2)
-    monkeypatch.setattr(programs, "TURN_S", 1e-3)
-    monkeypatch.setattr(programs, "PAUSE_S", 0.0)
+    monkeypatch.setattr(programs, "SETTINGS", Settings(2, 1e-3, 1e9, 0.0))
 
 
 def test_programs_run_from_end_to_end(tmp_path, capsys):
@@ -83,10 +84,12 @@ def test_programs_run_from_end_to_end(tmp_path, capsys):
     assert set(found["summary"]) == {"clgemm", ROUTED, ACCELERATED}
     assert found["summary"][ROUTED]["all"]["count"] == 2
     for each in found["programs"]:
-        assert set(each["time_s"]) == {"NumPy", "clgemm", ROUTED, ACCELERATED}
-        assert all(seconds > 0 for seconds in each["time_s"].values())
-        assert set(each["ratio"]) == set(each["time_s"]) - {"NumPy"}
-        assert each["wrong"] == ""
+        names = [outcome["contender"] for outcome in each["outcomes"]]
+        assert names == ["NumPy", "clgemm", ROUTED, ACCELERATED]
+        assert all(len(outcome["rounds_s"]) == 2 for outcome in each["outcomes"])
+        assert all(outcome["correct"] for outcome in each["outcomes"])
+        assert list(each["ratio"]) == names[1:]
+        assert all(ratio > 0 for ratio in each["ratio"].values())
         assert len(each["products"]) == len(set(each["steps"]))
 
 
@@ -98,32 +101,23 @@ def test_programs_end_when_their_time_is_up(capsys):
 
 def test_a_wrong_result_is_found_out(monkeypatch, capsys):
     """It is named, and the exit code is 1."""
-    monkeypatch.setattr(programs, "WRONG", "off by {:.0g}")
-    original = programs.Worker.ask
+    original = Child.ask
 
     def ask(self, request, timeout_s=None, **keywords):
         answer = original(self, request, timeout_s, **keywords)
-        return float("nan") if (request, self.name) == ("judge_program", ROUTED) else answer
+        return [1.0, float("nan")] if (request, self.name) == ("judge", ROUTED) else answer
 
-    monkeypatch.setattr(programs.Worker, "ask", ask)
+    monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
-    assert f"{ROUTED}: off by nan" in capsys.readouterr().out
+    assert f"{ROUTED}: WRONG: an element's error is nan" in capsys.readouterr().out
 
 
 def test_a_worker_that_fails_is_named(monkeypatch, capsys):
     """The exit code is 1, as without --programs."""
 
     def ask(self, request, timeout_s=None, **keywords):
-        raise WorkerDiedError(f"{self.name}: planted")
+        raise ChildDiedError(f"{self.name}: planted")
 
-    monkeypatch.setattr(programs.Worker, "ask", ask)
+    monkeypatch.setattr(Child, "ask", ask)
     assert main(ARGUMENTS) == 1
     assert "NumPy: planted" in capsys.readouterr().err
-
-
-def test_wrong_arguments(capsys):
-    """Bounds without products, and a second kind of run."""
-    assert main(["bench", "--programs", "1", "--sides", "8:9", "--work", "1e6:1e7"]) == 2
-    assert "no product found within" in capsys.readouterr().err
-    assert main(["bench", "--programs", "1", "--survey", "3"]) == 2
-    assert "exclude each other" in capsys.readouterr().err

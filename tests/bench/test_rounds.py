@@ -13,17 +13,16 @@ from bench_workers import gone, scripted
 
 from clgemm.bench import report
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.contenders import DEVICE, HOST, against
 from clgemm.bench.rounds import (
     Settings,
     Spread,
     Tournament,
-    Worker,
-    WorkerDiedError,
     environment,
     ratios,
-    spread,
+    worker_of,
 )
+from clgemm.core.child import ChildDiedError
 
 
 class Scripted:
@@ -36,7 +35,7 @@ class Scripted:
     def ask(self, request, **_):
         self.asked.append(request)
         if request == self.dies_at:
-            raise WorkerDiedError("process died")
+            raise ChildDiedError("process died")
         return {"turn": self.seconds, "judge": [1e-7, self.worst]}.get(request)
 
 
@@ -44,7 +43,7 @@ def tournament(tmp_path, settings=None, **contestants: Scripted) -> Tournament:
     """Return a tournament of stand-ins."""
     settings = settings or Settings(rounds=4)
     peers = [name for name in contestants if name != "clgemm"]
-    return Tournament(contestants, peers, settings, tmp_path)
+    return Tournament(contestants, against(peers), settings, tmp_path)
 
 
 def test_contenders_take_turns(tmp_path):
@@ -112,10 +111,8 @@ def test_the_ratio_is_the_median_of_the_rounds():
     assert ours.gflops == CUBE.flops / 3 / 1e9
 
 
-def test_figures_are_refused():
-    """A spread of no figures and ratios of unequal numbers of rounds raise ValueError."""
-    with pytest.raises(ValueError, match="no figures"):
-        spread([])
+def test_unequal_rounds_are_refused():
+    """Ratios of unequal numbers of rounds raise ValueError."""
     with pytest.raises(ValueError, match="longer"):
         ratios([1, 2], [1, 2, 3])
 
@@ -125,7 +122,7 @@ def test_a_killed_worker_is_reported_and_replaced(worker):
     worker.ask("about")
     killed = worker.process_id
     os.kill(killed, signal.SIGKILL)
-    with pytest.raises(WorkerDiedError, match=r"clgemm's process died \(signal SIGKILL\)"):
+    with pytest.raises(ChildDiedError, match=r"clgemm's process died \(signal SIGKILL\)"):
         worker.ask("about")
     assert gone(killed)
     assert worker.ask("about")
@@ -135,14 +132,14 @@ def test_a_killed_worker_is_reported_and_replaced(worker):
 def test_a_dying_workers_last_words_are_kept():
     """The error for a worker that dies has the line in which it names the error."""
     words = "import sys; print('LLVM ERROR: Cannot select', file=sys.stderr); sys.exit(3)"
-    with scripted(words) as dying, pytest.raises(WorkerDiedError) as death:
+    with scripted(words) as dying, pytest.raises(ChildDiedError) as death:
         dying.ask("about")
     assert str(death.value) == ("clgemm's process died (exit status 3): LLVM ERROR: Cannot select")
 
 
 def test_no_child_is_left():
     """A worker's process ends with its block, also after an interruption in a long call."""
-    with Worker("NumPy", ["", "", "0"], environment(1)) as counting:
+    with worker_of("NumPy", ["", "", "0"], environment(1)) as counting:
         counting.ask("about")
         first = counting.process_id
     assert gone(first)

@@ -1,29 +1,19 @@
-"""Tests of the worker process, of the plans that it tells and of the roofs that it measures."""
+"""Tests of the worker process and of the roofs that it measures."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
 import pytest
 from bench_workers import scripted
 
-from clgemm.bench import contenders, peak, plans
+from clgemm.bench import peak
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST, ROUTED
-from clgemm.bench.rounds import (
-    RequestError,
-    Settings,
-    Tournament,
-    Worker,
-    environment,
-    own_environment,
-)
-from clgemm.core.precision import precision
+from clgemm.bench.contenders import HOST
+from clgemm.bench.rounds import Settings, Tournament, environment, worker_of
+from clgemm.core.child import RequestError
 from clgemm.hardware.choice import get_device
 from clgemm.hardware.device import identity
-from clgemm.kernels import FAMILIES
 
 
 def test_a_worker_times_and_judges(worker, tmp_path):
@@ -32,7 +22,7 @@ def test_a_worker_times_and_judges(worker, tmp_path):
     with pytest.raises(RequestError, match="AttributeError"):
         worker.ask("turn", seconds=0)
     process_id = worker.process_id
-    file = str(tmp_path / "reference.npy")
+    file = str(tmp_path / "reference")
     worker.ask("reference", case=case, file=file)
     assert worker.ask("prepare", case=case, mode=HOST) > 0
     assert worker.ask("turn", seconds=0.001) > 0
@@ -41,16 +31,6 @@ def test_a_worker_times_and_judges(worker, tmp_path):
     assert worst <= 1
     assert worker.ask("about")["compute_units"] >= 1
     assert worker.process_id == process_id
-
-
-@pytest.mark.parametrize(("threshold", "side"), [("0", DEVICE), ("1e9", HOST)])
-def test_the_side_of_a_product_is_told(threshold, side, monkeypatch):
-    """The side that clgemm's matmul has chosen, here by the environment."""
-    monkeypatch.setenv("CLGEMM_THRESHOLD", threshold)
-    variables = own_environment(ROUTED, environment(2))
-    with Worker(ROUTED, identity(get_device()), variables) as routed:
-        routed.ask("prepare", case=Case("", 30, 20, 10).as_dict(), mode=HOST)
-        assert routed.ask("side") == side
 
 
 def test_runtimes_may_print():
@@ -73,45 +53,14 @@ def test_a_wrong_product_is_found_out(tmp_path):
         "worker.main(sys.argv[1:])"
     )
     identified = identity(get_device())
-    with scripted(wrong) as ours, Worker("NumPy", identified, environment(1)) as numpy:
+    with scripted(wrong) as ours, worker_of("NumPy", identified, environment(1)) as numpy:
         ours.command += ["clgemm", *identified]
-        fair = Tournament({"clgemm": ours, "NumPy": numpy}, ["NumPy"], Settings(2), tmp_path)
+        fair = Tournament(
+            {"clgemm": ours, "NumPy": numpy}, {HOST: ["clgemm", "NumPy"]}, Settings(2), tmp_path
+        )
         results = fair.contest(Case("square", 40, 40, 40))
     assert [o.verdict for o in results[HOST]] == ["WRONG", ""]
     assert results[HOST][0].worst > 1
-
-
-@pytest.mark.parametrize("case", [Case("", 64, 64, 64), Case("", 9, 8, 7, "T", "S", batch=3)])
-def test_a_plan_names_its_family_its_config_and_its_launches(device, case):
-    """The family is one that makes products, and one of the launches is of it."""
-    call = contenders.prepare("clgemm", case, DEVICE, device)
-    with precision("strict"):
-        found = plans.described(*call.matrices, device)
-    assert found["family"] in {family.name for family in FAMILIES}
-    counts = dict(reversed(each.split(" ", 1)) for each in found["launches"].split(", "))
-    assert int(counts[found["family"]]) >= 1
-    assert all(text.partition("=")[2].isdecimal() for text in found["config"].split(", "))
-
-
-def test_products_in_tiles_have_no_single_plan(monkeypatch):
-    """Host arrays that reach a device through transfers are multiplied in tiles."""
-    monkeypatch.setattr(plans, "transfer_config", lambda _: object())
-    a = np.zeros((2, 2), np.float32)
-    assert plans.described(a, a, a, None) == {
-        "family": "",
-        "config": "",
-        "launches": "tiles, with transfers",
-    }
-
-
-def test_the_launch_that_multiplies_is_found():
-    """It is the first one of a family that makes products; a lonely other launch stands alone."""
-    steps = [SimpleNamespace(config=SimpleNamespace(family=name)) for name in NAMES]
-    assert plans.main_step(steps) is steps[1]
-    assert plans.main_step(steps[:1]) is steps[0]
-
-
-NAMES = "pack", "tiled", "reduce", "direct"
 
 
 @pytest.mark.parametrize("width", [1, 4, 8])

@@ -13,7 +13,7 @@ from clgemm.tuning.trials import Trial, Trials
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 5])
 def test_the_picture_of_a_search_is_full_and_explained(classes, empty):
-    """As many columns as there are classes, a legend, and the histograms beside the candidates."""
+    """As many columns as there are classes, and a legend that covers no panel."""
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -39,11 +39,6 @@ def test_the_picture_of_a_search_is_full_and_explained(classes, empty):
     ]
     outlines = [axis.get_window_extent(renderer) for axis in panels]
     for axis in panels:
-        (histogram,) = axis.child_axes
-        box = histogram.get_window_extent(renderer)
-        assert histogram.patches
-        assert not any(box.overlaps(outline) for outline in outlines)
-        assert box.x1 <= figure.bbox.x1
         labels = [tick.get_text() for tick in axis.get_xticklabels()]
         assert all(label.isdecimal() for label in labels)
     box = legend.get_window_extent(renderer)
