@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="instead: products of other dtypes than float32 of N x N matrices, beside NumPy, "
-        "a cast to float64 and, where installed, PyTorch, numba and CuPy; on a GPU also of arrays "
-        "that are there. With --json",
+        "np.einsum, a cast to float64 and, where installed, PyTorch, numba and CuPy; on a GPU also "
+        "of arrays that are there. With --json",
     )
     parser.add_argument(
         "--syrk",
@@ -134,6 +134,7 @@ def timed(device: Device, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
     # Each takes the number of rows of A.
     contenders: dict[str, Callable[[int], object]] = {"NumPy": lambda m: np.matmul(a[:m], b)}
     if dtype.name in DTYPES and dtype.kind != "b":
+        contenders["einsum"] = lambda m: np.einsum("ij,jk->ik", a[:m], b)
         contenders["float64"] = lambda m: (a[:m].astype("d") @ b.astype("d")).astype(dtype)
     contenders |= _of_torch(a, b) | _of_numba(a, b)
     if device.kind == "GPU":
