@@ -10,8 +10,7 @@ import clgemm
 from clgemm.accel import enabled, report
 
 
-@pytest.mark.parametrize("order", ["K", "A", "C", "F"])
-def test_results_are_laid_out_as_numpys(order, device):
+def test_results_are_laid_out_as_numpys(device):
     """Results have NumPy's strides and own their data, for operands of any layout."""
     for _ in range(50):
         batch = tuple(RANDOM.integers(2, 4, RANDOM.integers(0, 4)))
@@ -21,9 +20,9 @@ def test_results_are_laid_out_as_numpys(order, device):
             shape = (*batch, *core)
             x = RANDOM.integers(1, 9, [shape[i] for i in axes]).astype(np.float32)
             operands.append(x.transpose(np.argsort(axes)))
-        plain = np.matmul(*operands, order=order)
+        plain = np.matmul(*operands)
         with enabled(threshold=0):
-            found = np.matmul(*operands, order=order)
+            found = np.matmul(*operands)
             assert report().offloaded == 1
         np.testing.assert_array_equal(found, plain)
         assert found.strides == plain.strides
