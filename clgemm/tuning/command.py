@@ -269,9 +269,9 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
     told = f"at most {args.budget:g} minutes; Ctrl-C keeps what has been found"
     print(f"{device!r}: {told}", flush=True)
     code = 0
-    with trial_child(identity(device)) as child, meter(60 * args.budget) as report:
+    with trial_child(identity(device)) as child:
         seconds = _seconds_of_search(device, args.budget, args.shapes is None)
-        session = Session(device, child, seconds, args.afresh, report)
+        session = Session(device, child, seconds, args.afresh, meter())
         tasks = tasks_for(device, args.shapes)
         try:
             session.run(tasks)
