@@ -252,9 +252,8 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if keywords.keys() <= {"out"} and _are_plain(a, b, out):
         (m, k), n = a.shape, b.shape[1]
         kind = matmul_kind(a, b, 1)
-        return Request(
-            *("matmul", a, b, out, FLOAT32, (m, n, k, 1), kind, (m, n), (0, 1)), lambda: (a, b)
-        )
+        sizes = m, n, k, 1
+        return Request("matmul", a, b, out, FLOAT32, sizes, kind, (m, n), (0, 1), lambda: (a, b))
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     if keywords.keys() - KEYWORDS or type(a) not in ARRAYS or type(b) not in ARRAYS:
@@ -273,9 +272,10 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if out is not None and out.shape != shape:
         return None
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
-    return _request(
-        *("matmul", a, b, out, dtype, sizes, matmul_kind(rows, columns, sizes[3]), shape, axes),
-        *(lambda: (rows, columns), _strides(a, b, rows, columns, len(batch))),
+    kind, strides = matmul_kind(rows, columns, sizes[3]), _strides(a, b, rows, columns, len(batch))
+    operands = rows, columns
+    return _completed(
+        Request("matmul", a, b, out, dtype, sizes, kind, shape, axes, lambda: operands, strides)
     )
 
 
@@ -307,11 +307,9 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         return None
     # All rows of a meet all columns of b, those of a batch as well.
     sizes = math.prod(a.shape[:-1]), math.prod(_without(b.shape, -2)), a.shape[-1], 1
-    made = _request(
-        *(name, a, b, out, dtype, sizes, dot_kind(a, b), shape, axes),
-        lambda: (rows, columns),
-    )
-    return made._replace(is_mapped=True) if made is not None and is_mapped else made
+    kind, operands = dot_kind(a, b), (rows, columns)
+    made = Request(name, a, b, out, dtype, sizes, kind, shape, axes, lambda: operands)
+    return _completed(made._replace(is_mapped=True) if is_mapped else made)
 
 
 def of_inner(a: Any, b: Any) -> Request | None:
@@ -330,35 +328,19 @@ def of_tensordot(a: Any, b: Any, axes: Any) -> Request | None:
         return None
     parts = tensordot_parts(a, b, summed)
     sizes = (*parts.sizes, 1)
-    made = _request(
-        *(f"tensordot {summed}", a, b, None, dtype, sizes, "blas", sizes[:2], (0, 1)),
-        parts.matrices,
-    )
-    return None if made is None else made._replace(reshaped=parts.shape)
+    name, shape = f"tensordot {summed}", sizes[:2]
+    made = Request(name, a, b, None, dtype, sizes, "blas", shape, (0, 1), parts.matrices)
+    return _completed(made._replace(reshaped=parts.shape))
 
 
-def _request(
-    name: str,
-    a: Any,
-    b: Any,
-    out: Any,
-    dtype: np.dtype[Any],
-    sizes: Sizes,
-    kind: str,
-    shape: tuple[int, ...],
-    axes: tuple[int | None, ...],
-    operands: Callable[[], tuple[Any, Any]],
-    strides: tuple[int, ...] | None = None,
-) -> Request | None:
-    """Return a request of either sort; None if it is an exact one that is too small."""
-    if dtype == FLOAT32:
-        operands = _as_float32(operands)
-    else:
-        if math.prod(sizes) < max(LEAST_WORK, 1):
-            return None
-        name = f"{name} {a.dtype.str[1:]}{b.dtype.str[1:]}{dtype.str[1:]}"
-        kind = f"{EXACT_KIND} {dtype}"
-    return Request(name, a, b, out, dtype, sizes, kind, shape, axes, operands, strides)
+def _completed(request: Request) -> Request | None:
+    """Return a request with the operands, name and kind of its dtype; None if it is too small."""
+    if request.dtype == FLOAT32:
+        return request._replace(operands=_as_float32(request.operands))
+    if math.prod(request.sizes) < max(LEAST_WORK, 1):
+        return None
+    name, kind = f"{request.name} {''.join(request.dtypes)}", f"{EXACT_KIND} {request.dtype}"
+    return request._replace(name=name, kind=kind)
 
 
 def _as_float32(operands: Callable[[], tuple[Any, Any]]) -> Callable[[], tuple[Any, Any]]:
