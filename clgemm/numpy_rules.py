@@ -105,8 +105,8 @@ class Batches(NamedTuple):
     ----------
     rows, columns : array, shapes (..., m, k) and (..., k, n)
         The operands. Their batches broadcast.
-    batch, shape : tuple of int
-        The shape of the batch, and that of the result.
+    shape : tuple of int
+        Of the result.
     axes : tuple of int or None
         The axes of the result in the order of the batch, rows and columns; None where a vector has
         none.
@@ -114,7 +114,6 @@ class Batches(NamedTuple):
 
     rows: AnyArray
     columns: AnyArray
-    batch: tuple[int, ...]
     shape: tuple[int, ...]
     axes: tuple[int | None, ...]
 
@@ -266,11 +265,12 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
     try:
-        rows, columns, batch, shape, axes = matmul_batches(a, b)
+        rows, columns, shape, axes = matmul_batches(a, b)
     except ValueError:
         return None
     if out is not None and out.shape != shape:
         return None
+    batch = [shape[i] for i in axes[:-2] if i is not None]
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
     kind, strides = matmul_kind(rows, columns, sizes[3]), _strides(a, b, rows, columns, len(batch))
     operands = rows, columns
@@ -297,7 +297,7 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         return None
     is_mapped = type(a) is type(b) is np.memmap
     a, b = np.asarray(a), np.asarray(b)
-    rows, columns, _, shape, axes = dot_batches(a, b)
+    rows, columns, shape, axes = dot_batches(a, b)
     if out is not None and not (
         _fits(out, dtype, "no")
         and out.shape == shape
@@ -447,7 +447,7 @@ def matmul_batches(x: AnyArray, y: AnyArray) -> Batches:
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
     row_axis = len(batch) if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
-    return Batches(rows, columns, batch, shape, (*range(len(batch)), row_axis, column_axis))
+    return Batches(rows, columns, shape, (*range(len(batch)), row_axis, column_axis))
 
 
 def dot_batches(x: AnyArray, y: AnyArray) -> Batches:
@@ -464,8 +464,7 @@ def dot_batches(x: AnyArray, y: AnyArray) -> Batches:
     batch = (*range(batch_x), *range(first_y, first_y + batch_y))
     row_axis = batch_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
-    sizes = tuple(shape[axis] for axis in batch)
-    return Batches(rows, columns, sizes, shape, (*batch, row_axis, column_axis))
+    return Batches(rows, columns, shape, (*batch, row_axis, column_axis))
 
 
 class TensordotParts(NamedTuple):

@@ -446,7 +446,7 @@ def _on_queue(
         )
     if function == "inner" and y.ndim > 1:
         y = transposed(y)
-    rows, columns, _, shape, axes = batches(x, y)
+    rows, columns, shape, axes = batches(x, y)
     require_out(out, shape, dtype)
     result = allocated(x, shape, "C", queue, dtype) if out is None else out
     bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)

@@ -7,7 +7,6 @@ import errno
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,10 +44,9 @@ def find_space() -> None:
     folder = pocl_folder()
     if folder is None or os.environ.get(FOLDER_VARIABLE) or _is_usable(folder):
         return
-    places = [kept_folder()]
-    places += (temporary_folder(Path(each)) for each in (tempfile.gettempdir(), "/dev/shm"))
-    for place in places:
-        if _is_usable(place) and (place is places[0] or is_private(place)):
+    kept = kept_folder()
+    for place in (kept, temporary_folder(), temporary_folder("/dev/shm")):
+        if _is_usable(place) and (place is kept or is_private(place)):
             os.environ[FOLDER_VARIABLE] = str(place / "pocl")
             _replaced = f"{folder} cannot be written: PoCL compiles in {place / 'pocl'}"
             return
