@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pyopencl as cl
     import pyopencl.array as cl_array
 
-__all__ = ["cgemm", "dgemm", "gemm", "sgemm", "ssyrk", "zgemm"]
-
 TRANSPOSES = 0, 1, 2
 Sizes = tuple[int | None, int | None, int | None]  # m, n and k; None if not given
 UNKNOWN_SIZES: Sizes = None, None, None

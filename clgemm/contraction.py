@@ -30,8 +30,6 @@ from clgemm.runtime.operands import (
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["einsum", "matrix_power", "matvec", "multi_dot", "vecdot", "vecmat"]
-
 # The elements of A times those of B, of float32, below which NumPy's einsum takes less than to call
 # its BLAS: 32 x 32 by 32 x 32.
 LEAST_FLOATS = 2**20

@@ -11,8 +11,6 @@ from clgemm.side import preparation
 from clgemm.side.clock import Times
 from clgemm.side.settings import goes_by_rule
 
-__all__ = ["Explanation", "Side", "explain"]
-
 FUNCTIONS = "@", "matmul", "dot", "ndarray.dot", "inner"
 
 

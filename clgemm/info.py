@@ -42,8 +42,6 @@ from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES
 from clgemm.trials.worker import missing
 
-__all__ = ["show_config"]
-
 PACKAGES = ("clgemm", "pyopencl", "numpy", "pocl-binary-distribution", "intel-opencl-rt")
 
 

@@ -32,29 +32,6 @@ from clgemm.runtime.operands import (
     view,
 )
 
-__all__ = [
-    "EXACT",
-    "EXACT_KIND",
-    "FLOAT32",
-    "LEAST_SIZE",
-    "LEAST_SIZES",
-    "NEVER",
-    "OPERANDS",
-    "Batches",
-    "Request",
-    "as_batches",
-    "devices_multiply",
-    "dot_batches",
-    "is_float32",
-    "matmul_batches",
-    "numpys",
-    "of_dot",
-    "of_inner",
-    "of_matmul",
-    "of_tensordot",
-    "summed_axes",
-]
-
 FLOAT32 = np.dtype(np.float32)
 FLOAT64, COMPLEX64, COMPLEX128 = map(np.dtype, "dFD")
 # What NumPy multiplies by plain loops, and devices exactly: integers, booleans and float16.

@@ -51,8 +51,6 @@ from clgemm.side.settings import goes_by_rule, is_ruled
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["dot", "inner", "matmul", "tensordot", "under"]
-
 _is_numpys_dot, _is_numpys_matmul = (decision.quick_test(x, int) for x in ("dot", "matmul"))
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,8 +6,6 @@ from typing import Literal
 
 from clgemm.runtime.operands import AnyArray, layout_of, view
 
-__all__ = ["Order", "check_leading", "smallest_leading", "storage_size", "window"]
-
 Order = Literal["F", "C"]
 
 

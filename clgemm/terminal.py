@@ -13,24 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 from clgemm.core.settings import whole_number
 
-__all__ = [
-    "COLOURS",
-    "PLOT_STYLE",
-    "Side",
-    "duration",
-    "figure",
-    "json_number",
-    "meter",
-    "minutes",
-    "positive",
-    "print_table",
-    "progress",
-    "say",
-    "show_done",
-    "show_share",
-    "whole",
-]
-
 Side: TypeAlias = Literal["left", "right"]
 EVERY_SECONDS = 10.0  # a line on how much of a time is spent
 

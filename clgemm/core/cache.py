@@ -23,36 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from filelock import FileLock
 
-
-__all__ = [
-    "CACHE_VARIABLE",
-    "UNFINISHED_SECONDS",
-    "cache_folder",
-    "folder_problem",
-    "forget_plans",
-    "forgettable",
-    "holds_contexts",
-    "is_private",
-    "is_writable",
-    "kept_folder",
-    "locked",
-    "make_room",
-    "make_room_for_verdicts",
-    "nearest",
-    "note",
-    "on_forget",
-    "program_cache_folder",
-    "recall",
-    "release_contexts",
-    "remember",
-    "remembered",
-    "replace",
-    "rewrite",
-    "temporary_folder",
-    "warn_once",
-    "warn_unkept",
-]
-
 log = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"

@@ -22,28 +22,6 @@ from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
 from clgemm.records.verdicts import Verdict, about_device, discard, known, store
 
-__all__ = [
-    "BrokenDeviceError",
-    "NoDeviceError",
-    "broken",
-    "check_again",
-    "checked",
-    "chosen",
-    "device",
-    "devices",
-    "failed_devices",
-    "find_device",
-    "find_devices",
-    "get_device",
-    "get_devices",
-    "matching",
-    "no_device",
-    "reason",
-    "set_device",
-    "takes_addresses",
-    "verdict_on",
-]
-
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"

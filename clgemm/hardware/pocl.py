@@ -22,8 +22,6 @@ from clgemm.core.cache import (
 )
 from clgemm.core.host_blas import usable_processors
 
-__all__ = ["compiling", "find_space", "pinned_threads", "pocl_folder"]
-
 LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
 ENOUGH_BYTES = 2**24  # of a folder that is to hold all programs
 FOLDER_VARIABLE = "POCL_CACHE_DIR"

@@ -17,8 +17,6 @@ from clgemm.core.cache import cache_folder, forgettable, rewrite, warn_once, war
 from clgemm.core.costs import Costs, CpuCosts
 from clgemm.records.tuned import today
 
-__all__ = ["MeasuredCosts", "file", "forget", "keep", "measured_costs"]
-
 FIELD, FORMAT = "devices", 1
 KINDS: tuple[type[Costs | CpuCosts], ...] = (Costs, CpuCosts)
 SMALLEST, LARGEST = 1e-12, 1e15  # of sensible constants

@@ -27,26 +27,6 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash
 
-__all__ = [
-    "Findings",
-    "Record",
-    "Served",
-    "as_json",
-    "candidates",
-    "choice_as_dict",
-    "choice_from",
-    "findings_from",
-    "forget",
-    "kernels_hash",
-    "own_records",
-    "problems_of",
-    "shipped",
-    "store",
-    "take_over",
-    "today",
-    "user_file",
-]
-
 log = logging.getLogger(__name__)
 
 FORMAT = 1

@@ -20,19 +20,6 @@ from clgemm.core.traits import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
 
-__all__ = [
-    "COMMAND",
-    "FORMAT",
-    "Verified",
-    "all_verified",
-    "file_name",
-    "folder",
-    "own_folder",
-    "read",
-    "verification",
-    "verified_hash",
-]
-
 FORMAT = 1
 COMMAND = "python -m clgemm verify"
 
