@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.storage import smallest_leading, storage_size, window
+from clgemm.blas import smallest_leading, storage_size, window
 
 SIDES = st.integers(0, 6)
 
