@@ -26,7 +26,6 @@ from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.planning.planner import families
 from clgemm.planning.serving import serving
-from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import user_file
 from clgemm.records.verified import COMMAND, all_verified, verification
@@ -237,7 +236,7 @@ def _expected_times(device: Device) -> str:
             return "as on a CPU that is known ('python -m clgemm tune' measures this device)"
         how = "'python -m clgemm warmup' measures this device" if is_unknown(device) else "known"
         return f"as on an H200 ({how})"
-    return f"measured here, {measured.date}, with {measured.plans} plans: {costs_file()}"
+    return f"measured here, {measured.date}, with {measured.plans} plans"
 
 
 def _verification(device: Device) -> dict[str, str]:
