@@ -9,18 +9,9 @@ from clgemm.core.html import table
 from clgemm.numpy_rules import ARRAYS
 from clgemm.side import preparation
 from clgemm.side.clock import Times
-from clgemm.side.decision import Entry
 from clgemm.side.settings import goes_by_rule
 
-__all__ = ["Explanation", "Side", "explain"]
-
-FUNCTIONS = {
-    "@": "matmul",
-    "matmul": "matmul",
-    "dot": "dot",
-    "ndarray.dot": "ndarray.dot",
-    "inner": "inner",
-}
+FUNCTIONS = "@", "matmul", "dot", "ndarray.dot", "inner"
 
 
 class Side(NamedTuple):
@@ -107,21 +98,17 @@ def explain(function: str, a: Any, b: Any) -> Explanation:
     ValueError
         If there is no such function.
     """
-    if not isinstance(function, str) or function not in FUNCTIONS:
+    if function not in FUNCTIONS:
         raise ValueError(f"function={function!r} is not one of {', '.join(map(repr, FUNCTIONS))}")
     if not all(type(x) in ARRAYS for x in (a, b)):
         return Explanation("host", "not two of NumPy's own arrays", NOTHING, NOTHING)
-    entry = products.entry_of(FUNCTIONS[function], a, b)
+    entry = products.entry_of("matmul" if function == "@" else function, a, b)
     if isinstance(entry, str):
         return Explanation("host", entry, NOTHING, NOTHING)
     goes = goes_by_rule(entry.work)
     if goes is not None:
         where = "device" if goes else "host"
         return Explanation(where, "as CLGEMM_THRESHOLD or CLGEMM_SIDE says", NOTHING, NOTHING)
-    return _explained(entry)
-
-
-def _explained(entry: Entry) -> Explanation:
     preparation.state.look_up(entry)
     is_faster = entry.is_faster_on_device()
     on_device = is_faster and preparation.state.is_open

@@ -18,7 +18,6 @@ from clgemm.hardware.choice import (
     check_again,
     devices,
     failed_devices,
-    get_device,
     get_devices,
     reason,
     verdict_on,
@@ -27,7 +26,6 @@ from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.planning.planner import families
 from clgemm.planning.serving import serving
-from clgemm.records.costs import file as costs_file
 from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import user_file
 from clgemm.records.verified import COMMAND, all_verified, verification
@@ -42,8 +40,6 @@ from clgemm.terminal import say
 from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES
 from clgemm.trials.worker import missing
-
-__all__ = ["show_config"]
 
 PACKAGES = ("clgemm", "pyopencl", "numpy", "pocl-binary-distribution", "intel-opencl-rt")
 
@@ -97,7 +93,8 @@ def show_config(mode: str = "stdout") -> Description | None:
         raise ValueError(f"mode={mode!r} is neither 'stdout' nor 'dicts'")
     config = Description()
     config |= {
-        "Versions": {"python": platform.python_version()} | _versions(),
+        "Versions": {"python": platform.python_version()}
+        | {package: installed_version(package) for package in PACKAGES},
         "Settings": _settings(),
         "OpenCL": _opencl(),
         "OpenCL devices": {str(i): _described(d) for i, d in enumerate(devices())} or "none works",
@@ -105,9 +102,7 @@ def show_config(mode: str = "stdout") -> Description | None:
             d.label: {"why": why, "what helps": remedy(d)} for d, why in failed_devices().items()
         }
         or "none",
-        "Chosen device": _chosen(),
-        "Tuning": _tuning(),
-        "Verification": _verification(),
+        **_of_chosen_device(),
         "Folders": {"cache": str(cache_folder()), "compiled programs": str(program_cache_folder())},
     }
     if mode == "dicts":
@@ -133,10 +128,6 @@ def _opencl() -> dict[str, Any]:
     if problems := findings():
         found["problems"] = dict(enumerate(problems, 1))
     return found
-
-
-def _versions() -> dict[str, str]:
-    return {package: installed_version(package) for package in PACKAGES}
 
 
 def installed_version(package: str) -> str:
@@ -187,13 +178,24 @@ def _described(device: Device) -> dict[str, Any]:
     }
 
 
-def _chosen() -> dict[str, Any]:
+def _of_chosen_device() -> dict[str, Any]:
+    """Return the sections on the chosen device."""
     try:
         chosen = get_devices()
-    except NoDeviceError:
-        return {"none": f"no OpenCL device works here. What helps: {remedy()}"}
     except (RuntimeError, ValueError) as error:
-        return {"none": str(error)}
+        why = str(error)
+        if isinstance(error, NoDeviceError):
+            why = f"no OpenCL device works here. What helps: {remedy()}"
+        none = {"none": "there is no device"}
+        return {"Chosen device": {"none": why}, "Tuning": none, "Verification": none}
+    return {
+        "Chosen device": _chosen(chosen),
+        "Tuning": _tuning(chosen[0]),
+        "Verification": _verification(chosen[0]),
+    }
+
+
+def _chosen(chosen: tuple[Device, ...]) -> dict[str, Any]:
     first = {
         "name": chosen[0].name,
         "platform": chosen[0].short_platform,
@@ -218,12 +220,8 @@ def _prepared(device: Device) -> str:
     return f"{len(parts)} parts are missing ({names}): {told}"
 
 
-def _tuning() -> dict[str, Any]:
-    """Return the record in use for each shape class on the chosen device, and its origin."""
-    try:
-        device = get_device()
-    except (RuntimeError, ValueError):
-        return {"none": "there is no device"}
+def _tuning(device: Device) -> dict[str, Any]:
+    """Return the record in use for each shape class on a device, and its origin."""
     found: dict[str, Any] = {"records": str(user_file(identify(device)))}
     if device.traits.has_cost_model:
         found["expected times"] = _expected_times(device)
@@ -238,15 +236,11 @@ def _expected_times(device: Device) -> str:
             return "as on a CPU that is known ('python -m clgemm tune' measures this device)"
         how = "'python -m clgemm warmup' measures this device" if is_unknown(device) else "known"
         return f"as on an H200 ({how})"
-    return f"measured here, {measured.date}, with {measured.plans} plans: {costs_file()}"
+    return f"measured here, {measured.date}, with {measured.plans} plans"
 
 
-def _verification() -> dict[str, str]:
-    """Return whether the kernels that the chosen device uses are among those verified."""
-    try:
-        device = get_device()
-    except (RuntimeError, ValueError):
-        return {"none": "there is no device"}
+def _verification(device: Device) -> dict[str, str]:
+    """Return whether the kernels that a device uses are among those verified."""
     who, records = identify(device), all_verified()
     found = {family.name: verification(who, family.name, records) for family in families(device)}
     if any(words.startswith("not verified") for words in found.values()):

@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,28 +31,6 @@ from clgemm.runtime.operands import (
     usable_in_place,
     view,
 )
-
-__all__ = [
-    "EXACT",
-    "EXACT_KIND",
-    "FLOAT32",
-    "LEAST_SIZE",
-    "LEAST_SIZES",
-    "NEVER",
-    "OPERANDS",
-    "Batches",
-    "Request",
-    "devices_multiply",
-    "dot_batches",
-    "is_float32",
-    "matmul_batches",
-    "numpys",
-    "of_dot",
-    "of_inner",
-    "of_matmul",
-    "of_tensordot",
-    "summed_axes",
-]
 
 FLOAT32 = np.dtype(np.float32)
 FLOAT64, COMPLEX64, COMPLEX128 = map(np.dtype, "dFD")
@@ -76,9 +54,8 @@ LEAST_WORK = 2**17  # multiply-adds, the same once these are known
 # Another subclass may define products of its own.
 ARRAYS = np.ndarray, np.memmap
 MOST_AXES = 32  # of two operands of `dot`: NumPy refuses results with many
-KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}  # of matmul
+KEYWORDS = {"casting", "dtype", "out", "subok"}  # of matmul; NumPy reads `axes` and `order`
 
-Axes = tuple[int, int]
 Sizes = tuple[int, int, int, int]  # m, n, k and the number of matrices
 
 
@@ -105,8 +82,8 @@ class Batches(NamedTuple):
     ----------
     rows, columns : array, shapes (..., m, k) and (..., k, n)
         The operands. Their batches broadcast.
-    batch, shape : tuple of int
-        The shape of the batch, and that of the result.
+    shape : tuple of int
+        Of the result.
     axes : tuple of int or None
         The axes of the result in the order of the batch, rows and columns; None where a vector has
         none.
@@ -114,7 +91,6 @@ class Batches(NamedTuple):
 
     rows: AnyArray
     columns: AnyArray
-    batch: tuple[int, ...]
     shape: tuple[int, ...]
     axes: tuple[int | None, ...]
 
@@ -139,8 +115,8 @@ class Request(NamedTuple):
     operands : callable
         Returns the rows and columns of `Batches`; for float32 as arrays that kernels can index. It
         may copy, once.
-    order, strides : str, tuple of int or None
-        The memory order of a new array for the result, or strides that have the order of its axes.
+    strides : tuple of int or None
+        For a new result that is not row-major: strides that have the order of its axes.
     reshaped : tuple of int or None
         The shape to give the result in the end, if not `shape`.
     is_mapped : bool
@@ -157,7 +133,6 @@ class Request(NamedTuple):
     shape: tuple[int, ...]
     axes: tuple[int | None, ...]
     operands: Callable[[], tuple[Any, Any]]
-    order: Literal["C", "F"] = "C"
     strides: tuple[int, ...] | None = None
     reshaped: tuple[int, ...] | None = None
     is_mapped: bool = False
@@ -230,8 +205,8 @@ class Request(NamedTuple):
             like = np.lib.stride_tricks.as_strided(one, self.shape, self.strides)
             return np.empty_like(like)  # takes the order of the strides and reads no element
         if self.dtype == FLOAT32:
-            return kept_memory.empty_result(self.shape, self.order)
-        return np.empty(self.shape, self.dtype, self.order)
+            return kept_memory.empty_result(self.shape, "C")
+        return np.empty(self.shape, self.dtype)
 
 
 def is_float32(x: Any) -> bool:
@@ -253,9 +228,8 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if keywords.keys() <= {"out"} and _are_plain(a, b, out):
         (m, k), n = a.shape, b.shape[1]
         kind = matmul_kind(a, b, 1)
-        return Request(
-            *("matmul", a, b, out, FLOAT32, (m, n, k, 1), kind, (m, n), (0, 1)), lambda: (a, b)
-        )
+        sizes = m, n, k, 1
+        return Request("matmul", a, b, out, FLOAT32, sizes, kind, (m, n), (0, 1), lambda: (a, b))
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     if keywords.keys() - KEYWORDS or type(a) not in ARRAYS or type(b) not in ARRAYS:
@@ -265,34 +239,20 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if dtype is None or not _fits(out, dtype, casting):
         return None
     a, b = np.asarray(a), np.asarray(b)
-    axes: Axes | None = None
-    if keywords.get("axes") is not None:
-        chosen = _axes(keywords["axes"], a, b)
-        if chosen is None:
-            return None
-        a, b = (np.moveaxis(x, pair, (-2, -1)) for x, pair in zip((a, b), chosen, strict=False))
-        axes = chosen[2]
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
     try:
-        parts = matmul_batches(a, b)
+        rows, columns, shape, axes = matmul_batches(a, b)
     except ValueError:
         return None
-    rows, columns, batch, shape, places = parts
-    if axes is not None:
-        places = (*(i for i in range(len(shape)) if i not in axes), *axes)
-        lengths = dict(zip(places, shape, strict=True))
-        shape = tuple(lengths[i] for i in range(len(shape)))
     if out is not None and out.shape != shape:
         return None
-    layout = _layout(a, b, rows, columns, len(batch), axes, keywords.get("order", "K"))
-    if layout is None:
-        return None
+    batch = [shape[i] for i in axes[:-2] if i is not None]
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
-    kind = matmul_kind(rows, columns, sizes[3])
-    return _request(
-        *("matmul", a, b, out, dtype, sizes, kind, shape, places),
-        *(lambda: (rows, columns), *layout),
+    kind, strides = matmul_kind(rows, columns, sizes[3]), _strides(a, b, rows, columns, len(batch))
+    operands = rows, columns
+    return _completed(
+        Request("matmul", a, b, out, dtype, sizes, kind, shape, axes, lambda: operands, strides)
     )
 
 
@@ -314,7 +274,7 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         return None
     is_mapped = type(a) is type(b) is np.memmap
     a, b = np.asarray(a), np.asarray(b)
-    rows, columns, _, shape, axes = dot_batches(a, b)
+    rows, columns, shape, axes = dot_batches(a, b)
     if out is not None and not (
         _fits(out, dtype, "no")
         and out.shape == shape
@@ -324,11 +284,9 @@ def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
         return None
     # All rows of a meet all columns of b, those of a batch as well.
     sizes = math.prod(a.shape[:-1]), math.prod(_without(b.shape, -2)), a.shape[-1], 1
-    made = _request(
-        *(name, a, b, out, dtype, sizes, dot_kind(a, b), shape, axes),
-        *(lambda: (rows, columns), "C", None),
-    )
-    return made._replace(is_mapped=True) if made is not None and is_mapped else made
+    kind, operands = dot_kind(a, b), (rows, columns)
+    made = Request(name, a, b, out, dtype, sizes, kind, shape, axes, lambda: operands)
+    return _completed(made._replace(is_mapped=True) if is_mapped else made)
 
 
 def of_inner(a: Any, b: Any) -> Request | None:
@@ -347,38 +305,19 @@ def of_tensordot(a: Any, b: Any, axes: Any) -> Request | None:
         return None
     parts = tensordot_parts(a, b, summed)
     sizes = (*parts.sizes, 1)
-    made = _request(
-        *(f"tensordot {summed}", a, b, None, dtype, sizes, "blas", sizes[:2], (0, 1)),
-        *(parts.matrices, "C", None),
-    )
-    return None if made is None else made._replace(reshaped=parts.shape)
+    name, shape = f"tensordot {summed}", sizes[:2]
+    made = Request(name, a, b, None, dtype, sizes, "blas", shape, (0, 1), parts.matrices)
+    return _completed(made._replace(reshaped=parts.shape))
 
 
-def _request(
-    name: str,
-    a: Any,
-    b: Any,
-    out: Any,
-    dtype: np.dtype[Any],
-    sizes: Sizes,
-    kind: str,
-    shape: tuple[int, ...],
-    axes: tuple[int | None, ...],
-    operands: Callable[[], tuple[Any, Any]],
-    order: Literal["C", "F"],
-    strides: tuple[int, ...] | None,
-) -> Request | None:
-    """Return a request of either sort; None if it is an exact one that is too small."""
-    if dtype == FLOAT32:
-        operands = _as_float32(operands)
-    else:
-        if math.prod(sizes) < max(LEAST_WORK, 1):
-            return None
-        name = f"{name} {a.dtype.str[1:]}{b.dtype.str[1:]}{dtype.str[1:]}"
-        kind = f"{EXACT_KIND} {dtype}"
-    return Request(
-        name, a, b, out, dtype, sizes, kind, shape, axes, operands, order=order, strides=strides
-    )
+def _completed(request: Request) -> Request | None:
+    """Return a request with the operands, name and kind of its dtype; None if it is too small."""
+    if request.dtype == FLOAT32:
+        return request._replace(operands=_as_float32(request.operands))
+    if math.prod(request.sizes) < max(LEAST_WORK, 1):
+        return None
+    name, kind = f"{request.name} {''.join(request.dtypes)}", f"{EXACT_KIND} {request.dtype}"
+    return request._replace(name=name, kind=kind)
 
 
 def _as_float32(operands: Callable[[], tuple[Any, Any]]) -> Callable[[], tuple[Any, Any]]:
@@ -444,51 +383,13 @@ def _fits(out: Any, dtype: np.dtype[Any], casting: Any) -> bool:
     )
 
 
-def _axes(axes: Any, a: Any, b: Any) -> tuple[Axes, Axes, Axes] | None:
-    """Return the axes of rows and columns in a, b and the result; None if NumPy must check them."""
-    if not isinstance(axes, list) or len(axes) != 3 or a.ndim < 2 or b.ndim < 2:
+def _strides(a: Any, b: Any, rows: Any, columns: Any, batch_ndim: int) -> tuple[int, ...] | None:
+    """Return strides in the order of those of matmul's result; None if it is row-major."""
+    if batch_ndim < 2 or (a.flags.carray and b.flags.carray):
         return None
-    result_ndim = max(a.ndim, b.ndim)
-    for pair, ndim in zip(axes, (a.ndim, b.ndim, result_ndim), strict=True):
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            return None
-        if not all(type(axis) is int and -ndim <= axis < ndim for axis in pair):
-            return None
-        if pair[0] % ndim == pair[1] % ndim:
-            return None
-    first, second, third = axes
-    return first, second, (third[0] % result_ndim, third[1] % result_ndim)
-
-
-def _layout(
-    a: Any, b: Any, rows: Any, columns: Any, batch: int, axes: Axes | None, order: Any
-) -> tuple[Literal["C", "F"], tuple[int, ...] | None] | None:
-    """Return the order of matmul's result, and its strides if the order does not tell its layout.
-
-    None if NumPy must check the order.
-
-    Parameters
-    ----------
-    batch : int
-        The number of axes of the batch.
-    axes : tuple of int, optional
-        Where the result has its rows and columns, if not at the end.
-    """
-    if not isinstance(order, str) or order not in "KACF" or len(order) != 1:
-        return None
-    if order == "A":
-        order = "F" if a.flags.fnc and b.flags.fnc else "C"
-    known: Literal["C", "F"] = "F" if order == "F" else "C"
-    if axes is not None:
-        # NumPy's result is in memory a batch of matrices, wherever its rows and columns are.
-        rest, places = iter(range(batch)), {axes[0]: batch, axes[1]: batch + 1}
-        ranks = [places[i] if i in places else next(rest) for i in range(batch + 2)]
-        return known, tuple(rank + 1 if order == "F" else batch + 2 - rank for rank in ranks)
-    if order == "K" and batch > 1 and not (a.flags.carray and b.flags.carray):
-        # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
-        outer = numpys.matmul(rows[..., :1, :0], columns[..., :0, :1]).strides[:batch]
-        return known, (*outer, *(0,) * ((a.ndim > 1) + (b.ndim > 1)))
-    return known, None
+    # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
+    outer = numpys.matmul(rows[..., :1, :0], columns[..., :0, :1]).strides[:batch_ndim]
+    return (*outer, *(0,) * ((a.ndim > 1) + (b.ndim > 1)))
 
 
 def _is_scaling(x: AnyArray, y: AnyArray) -> bool:
@@ -502,7 +403,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :]
 
 
-def _as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
+def as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Return both operands as batches of matrices: a vector x is a row, a vector y a column."""
     return (
         x if x.ndim > 1 else rearranged(x, (None, 0)),
@@ -518,12 +419,12 @@ def matmul_batches(x: AnyArray, y: AnyArray) -> Batches:
     ValueError
         If the batches do not broadcast.
     """
-    rows, columns = _as_batches(x, y)
+    rows, columns = as_batches(x, y)
     batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
     row_axis = len(batch) if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
-    return Batches(rows, columns, batch, shape, (*range(len(batch)), row_axis, column_axis))
+    return Batches(rows, columns, shape, (*range(len(batch)), row_axis, column_axis))
 
 
 def dot_batches(x: AnyArray, y: AnyArray) -> Batches:
@@ -534,14 +435,13 @@ def dot_batches(x: AnyArray, y: AnyArray) -> Batches:
     """
     shape = x.shape[:-1] + _without(y.shape, -2)
     batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows, columns = _as_batches(x, y)
+    rows, columns = as_batches(x, y)
     rows = rearranged(rows, [*range(batch_x), *[None] * batch_y, batch_x, batch_x + 1])
     first_y = x.ndim - 1
     batch = (*range(batch_x), *range(first_y, first_y + batch_y))
     row_axis = batch_x if x.ndim > 1 else None
     column_axis = len(shape) - 1 if y.ndim > 1 else None
-    sizes = tuple(shape[axis] for axis in batch)
-    return Batches(rows, columns, sizes, shape, (*batch, row_axis, column_axis))
+    return Batches(rows, columns, shape, (*batch, row_axis, column_axis))
 
 
 class TensordotParts(NamedTuple):

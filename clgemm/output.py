@@ -8,8 +8,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["require_picture", "require_writable", "written"]
-
 
 def require_writable(option: str, path: Path | None) -> None:
     """Raise ValueError before a long measurement if a file cannot be written.

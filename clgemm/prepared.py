@@ -24,8 +24,6 @@ from clgemm.runtime.operands import (
 )
 from clgemm.transfer.multiply import multiply
 
-__all__ = ["PreparedProduct", "prepare"]
-
 
 class PreparedProduct:
     """A product of the same arrays, for every call: made by `prepare`.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -338,13 +337,6 @@ def test_threads_may_fill_tiles_of_one_matrix(device):
     np.testing.assert_array_equal(c, a @ b)
 
 
-@pytest.mark.parametrize("precision", ["strict", "float32", "fast"])
-def test_precision_is_accepted(precision, device):
-    """Every documented precision is accepted and gives a right result."""
-    a = integers(RNG, (5, 5))
-    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, precision=precision), a @ a)
-
-
 @pytest.mark.parametrize("k", [10**6, 10**7])
 @pytest.mark.parametrize(("m", "n"), [(6, 6), (1, 1), (3, 40), (30, 30), (60, 2)])
 def test_the_error_of_long_sums_grows_like_that_of_a_blas(device, m, n, k):
@@ -391,6 +383,7 @@ FLAT = {"m": 3, "n": 3, "k": 4}
         ((1, ONE, ONE), {"lda": 2, "order": "C"} | FLAT, ValueError, "lda=2 .* 4 columns of a"),
         ((1, ONE, ONE), {"ldc": 2} | FLAT, ValueError, "ldc=2 is less than the 3 rows of c"),
         ((1, ONE, ONE), {"ldb": 5} | FLAT, ValueError, "b has 12 elements, but 4 x 3 .* needs 14"),
+        ((1, ONE, ONE), {"ldb": 4, "order": "C"} | FLAT, ValueError, "b has 12 .* needs 15"),
         ((1, ONE, ONE, 0, ONE), {"ldc": 5} | FLAT, ValueError, "c has 12 elements.* needs 13"),
         ((1, ONE[:, ::2], ONE), {"lda": 3} | FLAT, ValueError, "a must be BLAS storage: contig"),
         ((1, ONE, ONE), {"lda": 2.5} | FLAT, TypeError, "lda=2.5 is not a whole number"),
@@ -586,13 +579,6 @@ def test_several_contexts_in_one_process(device):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, a, queue=queue), a @ a)
 
 
-def test_no_warnings(device):
-    """A plain call gives no warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clgemm.sgemm(1.0, ONE, ONE.T)
-
-
 DTYPES = ["f8", "c8", "c16", "i1", "u4", "i8", "f2"]
 OTHERS = {"f8": "dgemm", "c8": "cgemm", "c16": "zgemm"}
 
@@ -766,12 +752,10 @@ def test_threads_scale_and_conjugate_on_the_device(device):
 
 
 def test_gemm_warns_of_no_scalar(device):
-    """Infinities and NaN come out as from BLAS."""
+    """Infinities and NaN come out as from BLAS; pytest makes an error of each warning."""
     x = np.zeros((2, 2), np.complex64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert np.isnan(clgemm.cgemm(1e300, x, x)).all()
-        assert np.isnan(clgemm.gemm(1, x.real, x.real, np.inf, x.real, dtype="f2")).all()
+    assert np.isnan(clgemm.cgemm(1e300, x, x)).all()
+    assert np.isnan(clgemm.gemm(1, x.real, x.real, np.inf, x.real, dtype="f2")).all()
 
 
 @pytest.mark.parametrize("x", [None, [["1"]], np.zeros((1, 1), "M8[s]")])

@@ -24,7 +24,7 @@ ORDER = (
     {"blas"},
     {"side"},
     {"trials"},
-    {"numpy_rules", "storage"},
+    {"numpy_rules"},
     {"transfer"},
     {"runtime"},
     {"planning"},

@@ -44,13 +44,11 @@ def test_show_config_says_where_expected_times_come_from(device, tmp_path, monke
     """For devices whose plans are chosen by them: those of one that is known, or measured ones."""
     monkeypatch.setattr(type(device.traits), "has_cost_model", True)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
-    costs._entries.cache_clear()
     known = "a CPU" if device.traits.has_vectors else "an H200"
     assert f"as on {known}" in clgemm.show_config("dicts")["Tuning"]["expected times"]
     costs.keep(device.name, device.runtime, H200, 77)
     assert "with 77 plans" in clgemm.show_config("dicts")["Tuning"]["expected times"]
     monkeypatch.undo()
-    costs._entries.cache_clear()
 
 
 def test_info_advises_warmup_until_all_is_there(device, monkeypatch):

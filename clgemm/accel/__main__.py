@@ -101,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     after_import("numpy", install)
     if args.progress:
         from clgemm import progress
-        from clgemm.terminal import product_bar
+        from clgemm.terminal import show_share
 
-        progress(product_bar()).__enter__()  # for the program's main thread, to its end
+        progress(show_share).__enter__()  # for the program's main thread, to its end
     if args.code:
         run_code(args.program, args.arguments)
     elif args.program == "-" and not args.is_module:

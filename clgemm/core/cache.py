@@ -23,36 +23,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from filelock import FileLock
 
-
-__all__ = [
-    "CACHE_VARIABLE",
-    "UNFINISHED_SECONDS",
-    "cache_folder",
-    "folder_problem",
-    "forget_plans",
-    "forgettable",
-    "holds_contexts",
-    "is_private",
-    "is_writable",
-    "kept_folder",
-    "locked",
-    "make_room",
-    "make_room_for_verdicts",
-    "nearest",
-    "note",
-    "on_forget",
-    "program_cache_folder",
-    "recall",
-    "release_contexts",
-    "remember",
-    "remembered",
-    "replace",
-    "rewrite",
-    "temporary_folder",
-    "warn_once",
-    "warn_unkept",
-]
-
 log = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "CLGEMM_CACHE_DIR"
@@ -64,7 +34,7 @@ LOCK_SECONDS = 30  # the longest wait for another writer, which holds the lock f
 
 def cache_folder() -> Path:
     """Return the folder for all files that outlive a process; it may not exist yet."""
-    return _usual_folder() or temporary_folder(_temporary_place())
+    return _usual_folder() or temporary_folder()
 
 
 def _usual_folder() -> Path | None:
@@ -91,21 +61,17 @@ def kept_folder() -> Path:
     folder = _usual_folder()
     if folder is not None and (os.environ.get(CACHE_VARIABLE) or is_writable(folder)):
         return folder
-    temporary = temporary_folder(_temporary_place())
+    temporary = temporary_folder()
     if is_private(temporary):
         return temporary
     return folder or Path(os.devnull) / "clgemm"  # nothing is kept there
 
 
-def temporary_folder(place: Path) -> Path:
-    """Return this user's folder in a place that all users share."""
-    return place / f"clgemm-{os.getuid() if hasattr(os, 'getuid') else ''}"
-
-
-def _temporary_place() -> Path:
+def temporary_folder(place: str | None = None) -> Path:
+    """Return this user's folder in a place that all users share, by default the system's."""
     import tempfile
 
-    return Path(tempfile.gettempdir())
+    return Path(place or tempfile.gettempdir(), f"clgemm-{getattr(os, 'getuid', str)()}")
 
 
 def is_private(folder: Path) -> bool:
@@ -120,7 +86,7 @@ def is_private(folder: Path) -> bool:
         status = folder.lstat()
     except OSError:
         return False
-    user = os.getuid() if hasattr(os, "getuid") else ""
+    user = getattr(os, "getuid", str)()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077
 
 

@@ -15,18 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = [
-    "Child",
-    "ChildDiedError",
-    "ChildTimeoutError",
-    "RequestError",
-    "child_environment",
-    "error_text",
-    "serve",
-    "telling_line",
-    "trial_child",
-]
-
 SHUT_DOWN_S = 5.0
 ChildType = TypeVar("ChildType", bound="Child")
 

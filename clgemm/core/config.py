@@ -14,17 +14,6 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from clgemm.core.traits import Limits
 
-__all__ = [
-    "KernelConfig",
-    "Launch",
-    "multiple",
-    "positive",
-    "tunable_of",
-    "variant_of",
-    "vector",
-    "vector_block_of",
-]
-
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)  # OpenCL C has float3 too, but it is stored as float4
 
 

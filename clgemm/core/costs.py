@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = [
-    "H200",
-    "INTEL",
-    "INTEL_MANY_CORES",
-    "POCL",
-    "POCL_3_0",
-    "POCL_MANY_CORES",
-    "Costs",
-    "CpuCosts",
-    "joined",
-]
-
 
 @dataclass(frozen=True)
 class Costs:

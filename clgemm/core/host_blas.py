@@ -9,14 +9,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "blas_label",
-    "blas_threads",
-    "has_avx512",
-    "processor_facts",
-    "usable_processors",
-]
-
 CPUINFO = Path("/proc/cpuinfo")
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {

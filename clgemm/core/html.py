@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["table"]
-
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
     """Return a table as HTML; its texts are escaped.

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["after_import", "is_imported", "set_during_import"]
-
 OWN = "clgemm."
 
 

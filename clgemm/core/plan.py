@@ -14,33 +14,6 @@ from clgemm.core.costs import joined
 from clgemm.core.problem import FLOAT_BYTES, Layout, Level
 from clgemm.core.traits import Limits
 
-__all__ = [
-    "COUNTERS",
-    "LAST_GROUP",
-    "LAST_ITEM",
-    "LONGEST_SUM",
-    "Argument",
-    "Batch",
-    "Element",
-    "OutlierCounter",
-    "Plan",
-    "Side",
-    "Slice",
-    "Slot",
-    "Step",
-    "batch_of",
-    "ceil_div",
-    "expected_us",
-    "least_us",
-    "matrices_of",
-    "operand_at",
-    "operand_in_place",
-    "round_up",
-    "slices",
-    "tiles_of",
-    "widest_load",
-]
-
 Side = Literal["a", "b"]
 Slot = Literal[
     "a", "b", "c", "packed_a", "packed_b", "partial", "product", "counters", "alpha", "beta"

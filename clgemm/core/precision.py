@@ -8,16 +8,6 @@ from typing import Literal, TypeAlias
 
 from clgemm.core.settings import Variable
 
-__all__ = [
-    "PRECISIONS",
-    "Precision",
-    "chosen_precision",
-    "environment_precision",
-    "precision",
-    "precision_and_source",
-    "require_precision",
-]
-
 Precision: TypeAlias = Literal["strict", "float32", "fast"]
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"

@@ -11,25 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "FLOAT_BYTES",
-    "LOPSIDED",
-    "SHAPE_CLASSES",
-    "Layout",
-    "Level",
-    "Problem",
-    "Shape",
-    "Triangles",
-    "batch_levels",
-    "broadcast_batch",
-    "dense_layout",
-    "folded",
-    "fresh",
-    "memory_order",
-    "merged",
-    "shape_class",
-]
-
 FLOAT_BYTES = 4
 
 Triangles = Literal["", "upper", "lower", "both"]

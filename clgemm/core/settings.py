@@ -7,8 +7,6 @@ import os
 from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Named", "Variable", "named", "require_threshold", "whole_number"]
-
 
 class Variable:
     """An environment variable that every product looks up.

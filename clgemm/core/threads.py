@@ -15,15 +15,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = [
-    "ForkableLock",
-    "NestedCallError",
-    "RejectedError",
-    "current_frames",
-    "is_within",
-    "non_reentrant",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

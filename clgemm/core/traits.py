@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from clgemm.core.costs import H200, POCL, Costs, CpuCosts
 
-__all__ = ["MANY_CORES", "Identity", "Limits", "Traits", "runtime_of", "short_platform"]
-
 # Compute units. From this number on, waiting for other cores costs more than packing.
 MANY_CORES = 8
 

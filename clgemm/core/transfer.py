@@ -18,19 +18,6 @@ from typing import NamedTuple, TypeAlias
 from clgemm.core.plan import ceil_div
 from clgemm.core.problem import FLOAT_BYTES, Triangles
 
-__all__ = [
-    "Block",
-    "Stream",
-    "Tile",
-    "TransferConfig",
-    "count_pieces",
-    "cuts",
-    "make_stream",
-    "pieces",
-    "ramped",
-    "square_order",
-]
-
 # Blocks of each operand and of the result that the device holds: one in use, one that comes in or
 # goes out, one in between.
 SLOTS = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -20,28 +21,6 @@ from clgemm.hardware.device import Device, Present, identity, of_queue, present,
 from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.hardware.forks import require_unforked
 from clgemm.records.verdicts import Verdict, about_device, discard, known, store
-
-__all__ = [
-    "BrokenDeviceError",
-    "NoDeviceError",
-    "broken",
-    "check_again",
-    "checked",
-    "chosen",
-    "device",
-    "devices",
-    "failed_devices",
-    "find_device",
-    "find_devices",
-    "get_device",
-    "get_devices",
-    "matching",
-    "no_device",
-    "reason",
-    "set_device",
-    "takes_addresses",
-    "verdict_on",
-]
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +78,6 @@ def checked(wanted: Sequence[Device]) -> list[Verdict]:
 
 def verdict_on(device: Device) -> Verdict | None:
     """Return the verdict on a device; None if it has not been checked."""
-    if device.__dict__.get("_is_unchecked"):
-        return Verdict()
     return known(about_device(where(device)))
 
 
@@ -112,15 +89,14 @@ def _answered(device: Device, number: int | None) -> Verdict:
         answer = trial.wait(number)
         if answer["outcome"] not in ("right", "failed"):  # a fault that nothing was to blame for
             raise trial.UncheckedError(answer["reason"])
+        reason, details = answer.get("reason", ""), answer.get("details", "")
+        verdict = Verdict(reason, details, answer.get("addresses", False))
     except trial.UncheckedError as error:
         if (found := verdict_on(device)) is not None:  # it failed, and nobody could store that
             return found
         log.warning("%s is used unchecked: %s", device.label, error)
-        device.__dict__["_is_unchecked"] = True
-        return Verdict()
-    reason, details = answer.get("reason", ""), answer.get("details", "")
-    verdict = Verdict(reason, details, answer.get("addresses", False))
-    store(about_device(where(device)), verdict, keep=False)  # the child process has done that
+        verdict = Verdict()
+    store(about_device(where(device)), verdict, keep=False)  # the child process keeps what it found
     _fresh.add(device)
     return verdict
 
@@ -147,8 +123,7 @@ def _is_broken(device: Device) -> bool:
 
 def _require_working(found: Device) -> Device:
     """Return the device; raise RuntimeError if it is known not to work."""
-    verdict = verdict_on(found)
-    if verdict is not None and verdict.reason:
+    if (verdict := verdict_on(found)) is not None and verdict.reason:
         raise broken(found, verdict)
     return found
 
@@ -301,14 +276,11 @@ def _default(spec: str) -> tuple[Device, ...]:
         except RuntimeError as error:
             text = f"{ENVIRONMENT_VARIABLE}={spec}: {error}"
             raise type(error)(text) from error.__cause__
-    faulty: list[Device] = []
-    for candidate in present().devices:
-        if not _is_broken(candidate):
-            for each in faulty:
-                _warn(each, candidate)
-            return (candidate,)
-        faulty.append(candidate)
-    raise no_device()
+    if not (there := _not_broken()):
+        raise no_device()
+    for faulty in itertools.takewhile(_is_broken, present().devices):
+        _warn(faulty, there[0])
+    return there[:1]
 
 
 def _warn(faulty: Device, instead: Device) -> None:

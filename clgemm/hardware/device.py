@@ -27,20 +27,6 @@ from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
 
-__all__ = [
-    "Device",
-    "Present",
-    "find",
-    "identify",
-    "identity",
-    "is_in_order",
-    "most_contexts",
-    "of_queue",
-    "present",
-    "where",
-    "wrapped",
-]
-
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
 # that uses more of them in turns has its products planned again.

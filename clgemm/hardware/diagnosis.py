@@ -12,8 +12,6 @@ from pathlib import Path
 from clgemm.hardware import runtimes
 from clgemm.hardware.device import Device, present
 
-__all__ = ["findings", "remedy"]
-
 EXTRA = "pip install 'clgemm[cpu]'"
 X86 = ("x86_64", "AMD64")
 

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyopencl as cl
 
-__all__ = ["FORKED", "keep_in_children", "opened", "require_unforked"]
-
 FORKED = (
     "OpenCL cannot be used in a process forked from one that had opened it: start the process with "
     "'spawn' or 'forkserver'"

@@ -7,7 +7,6 @@ import errno
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +21,6 @@ from clgemm.core.cache import (
     warn_once,
 )
 from clgemm.core.host_blas import usable_processors
-
-__all__ = ["compiling", "find_space", "pinned_threads", "pocl_folder"]
 
 LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
 ENOUGH_BYTES = 2**24  # of a folder that is to hold all programs
@@ -45,10 +42,9 @@ def find_space() -> None:
     folder = pocl_folder()
     if folder is None or os.environ.get(FOLDER_VARIABLE) or _is_usable(folder):
         return
-    places = [kept_folder()]
-    places += (temporary_folder(Path(each)) for each in (tempfile.gettempdir(), "/dev/shm"))
-    for place in places:
-        if _is_usable(place) and (place is places[0] or is_private(place)):
+    kept = kept_folder()
+    for place in (kept, temporary_folder(), temporary_folder("/dev/shm")):
+        if _is_usable(place) and (place is kept or is_private(place)):
             os.environ[FOLDER_VARIABLE] = str(place / "pocl")
             _replaced = f"{folder} cannot be written: PoCL compiles in {place / 'pocl'}"
             return

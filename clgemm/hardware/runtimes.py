@@ -29,19 +29,6 @@ from typing import Any, NamedTuple
 
 from clgemm.core.cache import UNFINISHED_SECONDS, kept_folder
 
-__all__ = [
-    "ICD_FOLDER",
-    "Runtime",
-    "context_of",
-    "finish_start",
-    "icd_files",
-    "installed",
-    "may_have_gpu",
-    "register",
-    "registration",
-    "start_drivers",
-]
-
 # On Linux, the beginnings of the names of GPUs that compute, in /dev and /dev/dri.
 GPU_NODES = ("nvidia", "kfd", "render", "dxg")
 VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"

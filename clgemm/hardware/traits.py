@@ -16,16 +16,6 @@ from clgemm.core.traits import MANY_CORES, Limits, Traits
 if TYPE_CHECKING:
     from clgemm.hardware.device import Device
 
-__all__ = [
-    "INTEL",
-    "POCL",
-    "compute_capability",
-    "is_nvidia",
-    "limits_of",
-    "register_width",
-    "traits_of",
-]
-
 POCL, INTEL = "Portable Computing Language", "Intel(R) OpenCL"  # the beginnings of platform names
 # With these features of OpenCL 3.0, a work-group sees what another one of the launch wrote.
 SEEING_OTHERS = {"__opencl_c_atomic_order_acq_rel", "__opencl_c_atomic_scope_device"}

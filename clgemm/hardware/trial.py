@@ -31,19 +31,6 @@ from clgemm.core.host_blas import usable_processors
 from clgemm.core.threads import ForkableLock
 from clgemm.hardware import supervisor
 
-__all__ = [
-    "UncheckedError",
-    "answers",
-    "ask",
-    "impossible",
-    "is_running",
-    "request",
-    "start",
-    "status",
-    "stop",
-    "wait",
-]
-
 log = logging.getLogger(__name__)
 
 MODULE = "clgemm.trials.worker"  # what workers run

@@ -27,26 +27,6 @@ from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash
 
-__all__ = [
-    "Findings",
-    "Record",
-    "Served",
-    "as_json",
-    "candidates",
-    "choice_as_dict",
-    "choice_from",
-    "findings_from",
-    "forget",
-    "kernels_hash",
-    "own_records",
-    "problems_of",
-    "shipped",
-    "store",
-    "take_over",
-    "today",
-    "user_file",
-]
-
 log = logging.getLogger(__name__)
 
 FORMAT = 1
@@ -217,16 +197,6 @@ def _text(values: Mapping[str, object], name: str) -> str:
     return value
 
 
-def _shape_class(values: Mapping[str, object]) -> str:
-    if (name := _text(values, "shape_class")) not in SHAPE_CLASSES:
-        raise ValueError(f"shape_class={name!r} is not one of {SHAPE_CLASSES}")
-    return name
-
-
-def _date(values: Mapping[str, object]) -> str:
-    return datetime.date.fromisoformat(_text(values, "date")).isoformat()
-
-
 def _identity_from(values: object) -> Identity:
     if not isinstance(values, Mapping):
         raise ValueError(f"{values!r} is not a device")
@@ -248,15 +218,18 @@ def _record_from(values: object) -> Record:
     numbers = all(type(x) in (int, float) and 0 < x < float("inf") for x in gflops)
     if not shapes or len(shapes) != len(gflops) or not numbers:
         raise ValueError(f"gflops={speeds} are not one positive number for each of shapes={sizes}")
+    device = _identity_from(values["device"])
+    if (shape_class := values["shape_class"]) not in SHAPE_CLASSES:
+        raise ValueError(f"shape_class={shape_class!r} is not one of {SHAPE_CLASSES}")
     return Record(
-        device=_identity_from(values["device"]),
+        device=device,
         family=values["family"],
-        shape_class=_shape_class(values),
+        shape_class=shape_class,
         choice=choice_from(values["family"], values["config"], values["pack"]),
         shapes=shapes,
         gflops=gflops,
         kernels=_text(values, "kernels"),
-        date=_date(values),
+        date=datetime.date.fromisoformat(_text(values, "date")).isoformat(),
     )
 
 
@@ -276,8 +249,7 @@ def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iter
     extension and runtime. Records that the device cannot run are left out.
     """
     key, ranked = (family, name), []
-    own = _user_records(user_file(device)).records
-    for number, records in enumerate((own, shipped().records)):
+    for number, records in enumerate((own_records(device), shipped().records)):
         for record in records:
             if record.key == key and not problems_of(record.choice, limits):
                 rank = _distance(record.device, device)
@@ -296,7 +268,7 @@ def candidates(device: Identity, limits: Limits, family: str, name: str) -> Iter
 
 def own_records(device: Identity) -> tuple[Record, ...]:
     """Return what this user has found on a device, with any driver, or imported for it."""
-    return _user_records(user_file(device)).records
+    return _user_records(user_file(device))
 
 
 def take_over(device: Identity, records: Sequence[Record]) -> list[Record]:
@@ -349,7 +321,6 @@ def store(device: Identity, *new: Record) -> None:
 
 def forget() -> None:
     """Read all files anew at the next look-up."""
-    _read.cache_clear()
     _user_records.cache_clear()
 
 
@@ -357,21 +328,14 @@ def forget() -> None:
 def shipped() -> Findings:
     """Return the records that come with the package."""
     folder = resources.files("clgemm").joinpath("records", "shipped")
-    if not folder.is_dir():
-        return Findings((), ())
-    found = [
-        findings_from(file.read_text(encoding="utf-8"))
-        for file in sorted(folder.iterdir(), key=lambda file: file.name)
-        if file.name.endswith(".json")
-    ]
+    files = sorted(folder.iterdir(), key=lambda file: file.name)
+    found = [findings_from(file.read_text(encoding="utf-8")) for file in files]
     return Findings(
         tuple(record for each in found for record in each.records),
         tuple(problem for each in found for problem in each.problems),
     )
 
 
-@forgettable
-@functools.cache
 def _read(path: Path) -> Findings:
     try:
         return findings_from(path.read_text(encoding="utf-8"))
@@ -388,7 +352,7 @@ def _read(path: Path) -> Findings:
 
 @forgettable
 @functools.cache
-def _user_records(path: Path) -> Findings:
+def _user_records(path: Path) -> tuple[Record, ...]:
     """Return the records of a user's file. One warning names those that are not used."""
     found = _read(path)
     if found.unreadable:
@@ -402,7 +366,7 @@ def _user_records(path: Path) -> Findings:
             "%s: %d of its records are not used (%s); 'python -m clgemm tune' finds new ones",
             *(path, len(problems), "; ".join(problems[:3]) + "; ..." * (len(problems) > 3)),
         )
-    return found
+    return found.records
 
 
 def _distance(theirs: Identity, device: Identity) -> tuple[int, bool, bool, str] | None:

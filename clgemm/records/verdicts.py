@@ -18,23 +18,6 @@ from clgemm.kernels import FAMILIES
 from clgemm.kernels.sources import sources_hash
 from clgemm.records.tuned import kernels_hash, today
 
-__all__ = [
-    "MOST_REASON",
-    "Verdict",
-    "about_device",
-    "about_family",
-    "about_instructions",
-    "are_built",
-    "discard",
-    "forget",
-    "has_rejected",
-    "is_rejected",
-    "known",
-    "learn_built",
-    "program_keys",
-    "store",
-]
-
 MOST_REASON, MOST_DETAILS = 300, 4000  # characters
 LARGE_GRID = 2**16  # work-items from which on PoCL compiles a kernel anew
 # Variables of the environment by whose values a runtime may fail, by the beginnings of their names.

@@ -20,19 +20,6 @@ from clgemm.core.traits import Identity, short_platform
 from clgemm.kernels import family_named
 from clgemm.kernels.sources import sources_hash
 
-__all__ = [
-    "COMMAND",
-    "FORMAT",
-    "Verified",
-    "all_verified",
-    "file_name",
-    "folder",
-    "own_folder",
-    "read",
-    "verification",
-    "verified_hash",
-]
-
 FORMAT = 1
 COMMAND = "python -m clgemm verify"
 
@@ -133,30 +120,19 @@ def _read_file(file: Path) -> list[Verified]:
 
 def verification(device: Identity, family: str, records: tuple[Verified, ...]) -> str:
     """Return in words whether a family's kernels are verified on a device, or on one like it."""
-    own = [r for r in records if r.family == family and r.passed]
-    nearest = [
-        ("this device", [r for r in own if r.device == device]),
-        (
-            "this device with another driver",
-            [r for r in own if (r.device.name, r.device.runtime) == (device.name, device.runtime)],
-        ),
-        (
-            "the same architecture",
-            [
-                r
-                for r in own
-                if (r.device.architecture, r.device.runtime)
-                == (device.architecture, device.runtime)
-            ],
-        ),
-    ]
-    for where, found in nearest:
-        if current := [r for r in found if r.is_current]:
-            best = max(current, key=lambda r: r.date)
-            worst = max(counts["worst"] for counts in best.precisions.values())
-            return f"verified on {where}, {best.date}; largest error {worst:.2g} of the bound"
-    for where, found in nearest:
-        if found:
-            best = max(found, key=lambda r: r.date)
-            return f"not verified: the kernels changed since {best.date} ({where})"
-    return "not verified"
+    relations = "the same architecture", "this device with another driver", "this device"
+    ranked = []
+    for record in records:
+        other = record.device
+        if record.family == family and record.passed and other.runtime == device.runtime:
+            is_same = other.name == device.name
+            if is_same or other.architecture == device.architecture:
+                rank = record.is_current, is_same + (other == device), record.date
+                ranked.append((rank, record))
+    if not ranked:
+        return "not verified"
+    (is_current, nearness, date), best = max(ranked, key=lambda pair: pair[0])
+    if not is_current:
+        return f"not verified: the kernels changed since {date} ({relations[nearness]})"
+    worst = max(counts["worst"] for counts in best.precisions.values())
+    return f"verified on {relations[nearness]}, {date}; largest error {worst:.2g} of the bound"

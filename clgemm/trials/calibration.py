@@ -28,7 +28,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.records.costs import forget, keep, measured_costs
+from clgemm.records.costs import keep, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -230,7 +230,6 @@ def is_unknown(device: Device) -> bool:
     traits = device.traits
     if traits.has_vectors or not traits.has_cost_model or traits.has_wgmma:
         return False
-    forget()
     return measured_costs(device.name, device.runtime) is None
 
 

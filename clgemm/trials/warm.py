@@ -119,12 +119,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command; return 1 if something failed and 2 if no device works."""
-    from clgemm.terminal import say, steps
+    from clgemm.terminal import say, show_done
 
     say("Checks, builds and measures what is missing: up to a minute or two, later seconds.")
     try:
-        with steps() as show:
-            found = warmup(arguments.device, progress=show)
+        found = warmup(arguments.device, progress=show_done)
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -254,10 +254,9 @@ def _tune(device: Device, args: argparse.Namespace) -> int:
     told = f"at most {args.budget:g} minutes; Ctrl-C keeps what has been found"
     print(f"{device!r}: {told}", flush=True)
     code, note = 0, ""
-    seconds = 60 * args.budget
-    with trial_child(identity(device)) as child, meter(seconds) as report:
-        seconds -= _seconds_of_costs(device, args.shapes, args.budget)
-        session = Session(device, child, seconds, args.afresh, report)
+    with trial_child(identity(device)) as child:
+        seconds = 60 * args.budget - _seconds_of_costs(device, args.shapes, args.budget)
+        session = Session(device, child, seconds, args.afresh, meter())
         try:
             note = _run(session, args.shapes, args.budget)
         except KeyboardInterrupt:

@@ -102,20 +102,20 @@ def verify(device: Device, seconds: float, seed: int) -> Tally:
     tally, rng = Tally(), np.random.default_rng(seed)
     begin = time.monotonic()
     able = families(device)
-    with meter(seconds) as report:
+    report = meter()
 
-        def spent(text: str) -> float:
-            so_far = time.monotonic() - begin
-            report(so_far, f"{text}: {tally.products} products, {tally.failures} wrong")
-            return so_far
+    def spent(text: str) -> float:
+        so_far = time.monotonic() - begin
+        report(so_far, f"{text}: {tally.products} products, {tally.failures} wrong")
+        return so_far
 
-        def has_time(text: str, until: float) -> Callable[[], bool]:
-            return lambda: spent(text) < until
+    def has_time(text: str, until: float) -> Callable[[], bool]:
+        return lambda: spent(text) < until
 
-        for number, family in enumerate(able, 1):
-            until = FAMILIES_SHARE * seconds * number / len(able)
-            verify_family(device, family, tally, rng, has_time(family.name, until))
-        verify_contract(device, tally, rng, has_time("the contract", seconds))
+    for number, family in enumerate(able, 1):
+        until = FAMILIES_SHARE * seconds * number / len(able)
+        verify_family(device, family, tally, rng, has_time(family.name, until))
+    verify_contract(device, tally, rng, has_time("the contract", seconds))
     return tally
 
 

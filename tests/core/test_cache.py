@@ -234,17 +234,6 @@ def test_every_cached_function_is_forgotten_or_has_a_reason_to_stay():
     assert others == set(KEPT)
 
 
-def test_caches_of_configs_are_forgotten():
-    """Those that a better config, a record or a verdict puts out of date."""
-    found = dict(cached_functions())
-    expected = {
-        *("planner.plan_of", "planner.choose", "planner.choice_of", "planner.make_plan"),
-        *("planner.instructions_of", "serving.tuned"),
-    }
-    for name in expected:
-        assert found[f"planning.{name}"].cache_clear in cache._clearers
-
-
 def test_forgetting_empties_what_is_registered():
     """A function computes anew, and a cache of another kind is cleared, in the order registered."""
     made, cleared = [], []

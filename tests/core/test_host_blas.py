@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 import pytest
 
 from clgemm.core import host_blas
@@ -61,13 +60,6 @@ def test_an_unknown_blas_reads_the_variable_of_openmp(without_threadpoolctl, mon
     monkeypatch.setattr(host_blas, "_blas_name", lambda: "unheard-of")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert blas_threads() == 1
-
-
-def test_numpy_names_its_blas():
-    """A text, in whatever build."""
-    host_blas._blas_name.cache_clear()
-    assert isinstance(host_blas._blas_name(), str)
-    assert np.__version__
 
 
 @pytest.mark.parametrize(

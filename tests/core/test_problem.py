@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clgemm.core.problem import (
-    SHAPE_CLASSES,
     Layout,
     Level,
     Problem,
@@ -188,9 +187,3 @@ def test_a_shape_counts_its_work_and_halves_its_longest_side():
     assert Shape(1, 1, 1).shrunk() == (1, 1, 1, 1)
     assert Shape(7, 7, 7).label == "7"
     assert fresh(Shape(7, 8, 100)) == (7, 7, 87, 1)
-
-
-def test_every_shape_has_a_class():
-    """Whatever the sizes."""
-    for m, n, k, matrices in ((1, 1, 1, 1), (5000, 1, 1, 1), (7, 9, 100_000, 3), (900, 800, 9, 1)):
-        assert shape_class(m, n, k, matrices) in SHAPE_CLASSES

@@ -334,13 +334,6 @@ def test_ramped_slices_cover_the_axis(size, step, halvings, least):
         assert all(s.stop > s.start for s in found)
 
 
-def test_a_ramp_of_tiles():
-    """Two halvings: a quarter and a half of a tile first, and last in reverse."""
-    found = ramped(4096, 1024, 2, 128, 256)
-    assert [s.stop - s.start for s in found] == [256, 512, 1024, 1024, 512, 512, 256]
-    assert ramped(4096, 1024, 0, 128, 256) == [slice(i, i + 1024) for i in range(0, 4096, 1024)]
-
-
 def test_a_short_axis_keeps_the_shortest_tiles():
     """Where a whole ramp does not fit, its longer tiles are left out."""
     found = ramped(1536, 1024, 2, 128, 256)
@@ -369,10 +362,3 @@ def test_what_is_sent_at_once_fits_the_chunks_of_a_call():
     """Both operands are in chunks together: two of three equal arrays."""
     assert 2 / 3 * DEFAULT.at_once_bytes <= DEFAULT.chunks * DEFAULT.chunk_bytes
     assert DEFAULT.threaded_bytes < DEFAULT.at_once_bytes
-
-
-def test_equal_configs_are_one():
-    """Schedules and routes are looked up by them."""
-    assert hash(DEFAULT) == hash(TransferConfig(memory_bytes=2**34, threads=8))
-    assert TransferConfig(memory_bytes=2**34, threads=8) == DEFAULT
-    assert TransferConfig(memory_bytes=2**34, threads=9) != DEFAULT

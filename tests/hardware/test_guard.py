@@ -43,7 +43,6 @@ def unknown(device, alone, monkeypatch, tmp_path):
     with clgemm.device(device):
         yield device
     workers.begin_anew()
-    device.__dict__.pop("_is_unchecked", None)
 
 
 def plant(monkeypatch, fault, config, other, is_spared=False):

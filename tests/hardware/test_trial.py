@@ -44,7 +44,6 @@ def unknown(device, monkeypatch, tmp_path):
     yield device
     monkeypatch.undo()
     begin_anew()
-    device.__dict__.pop("_is_unchecked", None)
 
 
 @pytest.fixture
@@ -103,7 +102,6 @@ def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
     assert "is used unchecked: " in caplog.text
     assert not any(json.loads(file.read_text())["verdict"] for file in stored())
     plant("none")
-    device.__dict__.pop("_is_unchecked", None)
     assert checked(device).reason == ""
     assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
         addresses=device.claims_addresses
