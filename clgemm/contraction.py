@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clgemm.core.precision import Precision
-from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZES, NEVER, as_batches, of_matmul
+from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZES, NEVER, of_matmul
 from clgemm.products import dot, from_either, matmul, under
 from clgemm.runtime.operands import (
     AnyArray,
@@ -439,14 +439,20 @@ def multi_dot(
     ends = chain[0].ndim, chain[-1].ndim
     if len(chain) == 2 or ends == (2, 2):
         return _multiplied(chain, dims, out)
-    chain[0], chain[-1] = as_batches(chain[0], chain[-1])
-    matrix = out
-    if is_device(out) and out.ndim == 1 and ends != (1, 1):
-        matrix = as_batches(out, out)[ends == (2, 1)]
-    result = _multiplied(chain, dims, matrix)
+    chain[0], chain[-1] = _as_row(chain[0]), _as_column(chain[-1])
+    matrix = _as_column(out) if ends == (2, 1) else _as_row(out) if ends == (1, 2) else out
+    result = _multiplied(chain, dims, matrix if is_device(out) else out)
     if ends == (1, 1):
         return rearranged(result, ()) if is_device(result) else result[0, 0]
     return out if out is not None and out.ndim == 1 else result.reshape(-1)
+
+
+def _as_row(x: Any) -> Any:
+    return rearranged(x, (None, 0)) if getattr(x, "ndim", 2) == 1 else x
+
+
+def _as_column(x: Any) -> Any:
+    return rearranged(x, (0, None)) if getattr(x, "ndim", 2) == 1 else x
 
 
 def _multiplied(chain: list[AnyArray], dims: list[int], out: Any) -> Any:

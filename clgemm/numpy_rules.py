@@ -10,7 +10,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,8 +54,9 @@ LEAST_WORK = 2**17  # multiply-adds, the same once these are known
 # Another subclass may define products of its own.
 ARRAYS = np.ndarray, np.memmap
 MOST_AXES = 32  # of two operands of `dot`: NumPy refuses results with many
-KEYWORDS = {"casting", "dtype", "out", "subok"}  # of matmul; NumPy reads `axes` and `order`
+KEYWORDS = {"axes", "casting", "dtype", "order", "out", "subok"}  # of matmul
 
+Axes = tuple[int, int]
 Sizes = tuple[int, int, int, int]  # m, n, k and the number of matrices
 
 
@@ -115,8 +116,8 @@ class Request(NamedTuple):
     operands : callable
         Returns the rows and columns of `Batches`; for float32 as arrays that kernels can index. It
         may copy, once.
-    strides : tuple of int or None
-        For a new result that is not row-major: strides that have the order of its axes.
+    order, strides : str, tuple of int or None
+        The memory order of a new array for the result, or strides that have the order of its axes.
     reshaped : tuple of int or None
         The shape to give the result in the end, if not `shape`.
     is_mapped : bool
@@ -133,6 +134,7 @@ class Request(NamedTuple):
     shape: tuple[int, ...]
     axes: tuple[int | None, ...]
     operands: Callable[[], tuple[Any, Any]]
+    order: Literal["C", "F"] = "C"
     strides: tuple[int, ...] | None = None
     reshaped: tuple[int, ...] | None = None
     is_mapped: bool = False
@@ -205,8 +207,8 @@ class Request(NamedTuple):
             like = np.lib.stride_tricks.as_strided(one, self.shape, self.strides)
             return np.empty_like(like)  # takes the order of the strides and reads no element
         if self.dtype == FLOAT32:
-            return kept_memory.empty_result(self.shape, "C")
-        return np.empty(self.shape, self.dtype)
+            return kept_memory.empty_result(self.shape, self.order)
+        return np.empty(self.shape, self.dtype, self.order)
 
 
 def is_float32(x: Any) -> bool:
@@ -239,21 +241,33 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
     if dtype is None or not _fits(out, dtype, casting):
         return None
     a, b = np.asarray(a), np.asarray(b)
+    axes: Axes | None = None
+    if keywords.get("axes") is not None:
+        chosen = _axes(keywords["axes"], a, b)
+        if chosen is None:
+            return None
+        a, b = (np.moveaxis(x, pair, (-2, -1)) for x, pair in zip((a, b), chosen, strict=False))
+        axes = chosen[2]
     if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         return None
     try:
-        rows, columns, shape, axes = matmul_batches(a, b)
+        rows, columns, shape, places = matmul_batches(a, b)
     except ValueError:
         return None
+    batch = [shape[i] for i in places[:-2] if i is not None]
+    if axes is not None:
+        places = (*(i for i in range(len(shape)) if i not in axes), *axes)
+        lengths = dict(zip(places, shape, strict=True))
+        shape = tuple(lengths[i] for i in range(len(shape)))
     if out is not None and out.shape != shape:
         return None
-    batch = [shape[i] for i in axes[:-2] if i is not None]
+    layout = _layout(a, b, rows, columns, len(batch), axes, keywords.get("order", "K"))
+    if layout is None:
+        return None
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
-    kind, strides = matmul_kind(rows, columns, sizes[3]), _strides(a, b, rows, columns, len(batch))
-    operands = rows, columns
-    return _completed(
-        Request("matmul", a, b, out, dtype, sizes, kind, shape, axes, lambda: operands, strides)
-    )
+    kind, operands = matmul_kind(rows, columns, sizes[3]), (rows, columns)
+    made = Request("matmul", a, b, out, dtype, sizes, kind, shape, places, lambda: operands)
+    return _completed(made._replace(order=layout[0], strides=layout[1]))
 
 
 def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:
@@ -383,13 +397,51 @@ def _fits(out: Any, dtype: np.dtype[Any], casting: Any) -> bool:
     )
 
 
-def _strides(a: Any, b: Any, rows: Any, columns: Any, batch_ndim: int) -> tuple[int, ...] | None:
-    """Return strides in the order of those of matmul's result; None if it is row-major."""
-    if batch_ndim < 2 or (a.flags.carray and b.flags.carray):
+def _axes(axes: Any, a: Any, b: Any) -> tuple[Axes, Axes, Axes] | None:
+    """Return the axes of rows and columns in a, b and the result; None if NumPy must check them."""
+    if not isinstance(axes, list) or len(axes) != 3 or a.ndim < 2 or b.ndim < 2:
         return None
-    # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
-    outer = numpys.matmul(rows[..., :1, :0], columns[..., :0, :1]).strides[:batch_ndim]
-    return (*outer, *(0,) * ((a.ndim > 1) + (b.ndim > 1)))
+    result_ndim = max(a.ndim, b.ndim)
+    for pair, ndim in zip(axes, (a.ndim, b.ndim, result_ndim), strict=True):
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return None
+        if not all(type(axis) is int and -ndim <= axis < ndim for axis in pair):
+            return None
+        if pair[0] % ndim == pair[1] % ndim:
+            return None
+    first, second, third = axes
+    return first, second, (third[0] % result_ndim, third[1] % result_ndim)
+
+
+def _layout(
+    a: Any, b: Any, rows: Any, columns: Any, batch: int, axes: Axes | None, order: Any
+) -> tuple[Literal["C", "F"], tuple[int, ...] | None] | None:
+    """Return the order of matmul's result, and its strides if the order does not tell its layout.
+
+    None if NumPy must check the order.
+
+    Parameters
+    ----------
+    batch : int
+        The number of axes of the batch.
+    axes : tuple of int, optional
+        Where the result has its rows and columns, if not at the end.
+    """
+    if not isinstance(order, str) or order not in "KACF" or len(order) != 1:
+        return None
+    if order == "A":
+        order = "F" if a.flags.fnc and b.flags.fnc else "C"
+    known: Literal["C", "F"] = "F" if order == "F" else "C"
+    if axes is not None:
+        # NumPy's result is in memory a batch of matrices, wherever its rows and columns are.
+        rest, places = iter(range(batch)), {axes[0]: batch, axes[1]: batch + 1}
+        ranks = [places[i] if i in places else next(rest) for i in range(batch + 2)]
+        return known, tuple(rank + 1 if order == "F" else batch + 2 - rank for rank in ranks)
+    if order == "K" and batch > 1 and not (a.flags.carray and b.flags.carray):
+        # NumPy's layout of the batch depends on the operands: try it on matrices of one element.
+        outer = numpys.matmul(rows[..., :1, :0], columns[..., :0, :1]).strides[:batch]
+        return known, (*outer, *(0,) * ((a.ndim > 1) + (b.ndim > 1)))
+    return known, None
 
 
 def _is_scaling(x: AnyArray, y: AnyArray) -> bool:
@@ -403,7 +455,7 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :]
 
 
-def as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
+def _as_batches(x: AnyArray, y: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Return both operands as batches of matrices: a vector x is a row, a vector y a column."""
     return (
         x if x.ndim > 1 else rearranged(x, (None, 0)),
@@ -419,7 +471,7 @@ def matmul_batches(x: AnyArray, y: AnyArray) -> Batches:
     ValueError
         If the batches do not broadcast.
     """
-    rows, columns = as_batches(x, y)
+    rows, columns = _as_batches(x, y)
     batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2])
     shape = batch + rows.shape[-2:-1] * (x.ndim > 1) + columns.shape[-1:] * (y.ndim > 1)
     row_axis = len(batch) if x.ndim > 1 else None
@@ -435,7 +487,7 @@ def dot_batches(x: AnyArray, y: AnyArray) -> Batches:
     """
     shape = x.shape[:-1] + _without(y.shape, -2)
     batch_x, batch_y = max(x.ndim - 2, 0), max(y.ndim - 2, 0)
-    rows, columns = as_batches(x, y)
+    rows, columns = _as_batches(x, y)
     rows = rearranged(rows, [*range(batch_x), *[None] * batch_y, batch_x, batch_x + 1])
     first_y = x.ndim - 1
     batch = (*range(batch_x), *range(first_y, first_y + batch_y))

@@ -251,8 +251,8 @@ def matmul(
     precision, queue : optional
         As for `dot`.
     **keywords
-        NumPy's other arguments. With `axes` or `order`, NumPy multiplies. Device arrays accept
-        `dtype` and `casting`.
+        NumPy's other arguments, such as `dtype` and `axes`. Device arrays accept `dtype` and
+        `casting`.
 
     Returns
     -------
@@ -269,11 +269,8 @@ def matmul(
     if precision is not None or queue is not None:
         return under(precision, queue, matmul, a, b, out=out, **keywords)
     if not keywords:
-        if out is not None and is_plain_device(out):
-            from clgemm.transfer.call_cache import again
-
-            if again("matmul", a, b, out):
-                return out
+        if out is not None and is_plain_device(out) and _again(a, b, out):
+            return out
         if _are_float32(a, b, out) and not is_ruled():
             if _is_numpys_matmul(a, b, out):
                 return numpys.matmul(a, b, out)
@@ -427,13 +424,11 @@ def _on_queue(
     dtype, casting : object, optional
         As for `numpy.matmul`.
     """
-    from clgemm.transfer.call_cache import remember, repeat
-
-    precision, signature = chosen_precision(), None
-    if dtype is None:
-        made, signature = repeat(function, None, precision, 1.0, a, b, 0.0, out)
-        if made is not None:
-            return made
+    precision, made, signature = (
+        _repeated(function, a, b, out) if dtype is None else (None, None, None)
+    )
+    if made is not None:
+        return made
     x, y, queue, dtype = _device_operands(function, a, b, out, dtype, casting)
     axis = -1 if function == "inner" else -2
     if not (x.ndim and y.ndim and x.shape[-1] == y.shape[axis if y.ndim > 1 else 0]):
@@ -448,7 +443,10 @@ def _on_queue(
     require_out(out, shape, dtype)
     result = allocated(x, shape, "C", queue, dtype) if out is None else out
     bound = _multiply(rows, columns, rearranged(result, axes), queue, precision)
-    remember(signature, bound, shape)
+    if signature is not None:
+        from clgemm.transfer.call_cache import remember
+
+        remember(signature, bound, shape)
     return result
 
 
@@ -482,6 +480,13 @@ def _device_operands(
     return a, b, queue, found
 
 
+def _again(a: Any, b: Any, out: Any) -> bool:
+    """Make a product of the same device arrays as before; False if it is another one."""
+    from clgemm.transfer.call_cache import again
+
+    return again("matmul", a, b, out)
+
+
 def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str | None) -> Any:
     """Enqueue a product of device arrays; return what repeats it if that is known."""
     from clgemm.transfer.multiply import multiply, multiply_exactly
@@ -489,3 +494,17 @@ def _multiply(x: AnyArray, y: AnyArray, c: AnyArray, queue: Any, precision: str 
     if c.dtype != FLOAT32:
         return multiply_exactly(x, y, c if c.queue == queue else c.with_queue(queue))
     return multiply(1.0, x, y, 0.0, c, queue=queue, precision=precision)
+
+
+def _repeated(function: str, a: Any, b: Any, out: Any) -> tuple[str | None, AnyArray | None, Any]:
+    """Return a call's precision, its result if the call cache makes it, and its signature.
+
+    All are None if the precision's setting is wrong: `multiply` raises that error.
+    """
+    from clgemm.transfer.call_cache import repeat
+
+    try:
+        precision = chosen_precision()
+    except ValueError:
+        return None, None, None
+    return precision, *repeat(function, None, precision, 1.0, a, b, 0.0, out)

@@ -307,7 +307,7 @@ def test_lanes_compute_the_same(lanes, every_size, made, dtype):
         x, y = random(rng, (m, k), dtype), random(rng, (k, n), dtype)
         wanted = expected(x, y, np.dtype(dtype))
         np.testing.assert_array_equal(clgemm.matmul(x, y), wanted)
-        np.testing.assert_array_equal(clgemm.matmul(x, np.asfortranarray(y)), wanted)
+        np.testing.assert_array_equal(clgemm.matmul(x, np.asfortranarray(y), order="F"), wanted)
     assert len(made) == 6
 
 

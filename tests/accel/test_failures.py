@@ -26,7 +26,7 @@ from clgemm.side import counts, decision, opening, preparation
 CALLS = {
     "operator": lambda a, b: a @ b,
     "matmul": np.matmul,
-    "matmul with keywords": lambda a, b: np.matmul(a, b, subok=False),
+    "matmul with keywords": lambda a, b: np.matmul(a, b, order="F"),
     "matmul of float16": lambda a, b: np.matmul(a.astype(np.float16), b),
     "dot": np.dot,
     "method": lambda a, b: a.dot(b),
