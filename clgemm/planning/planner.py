@@ -278,8 +278,6 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
     expected: dict[tuple[Family[Any, Any], Choice], float] = {}
     if traits.has_cost_model:
         for family in families(device):
-            if not family.is_modelled and family.suits(problem, traits):
-                return family, choice_of(device, family, problem.shape)
             for choice, advantage in candidates_of(device, family, problem):
                 turned, _ = oriented(problem, family, choice, traits)
                 plan = make_plan(device, turned, family, choice)
@@ -302,7 +300,7 @@ def candidates_of(
     CPUs, where expected times compare families but not configs, a family has one choice.
     """
     traits, shape = device.traits, problem.shape
-    own = left(device, family, family.candidates(problem, traits) if family.is_modelled else ())
+    own = left(device, family, family.candidates(problem, traits))
     if own and traits.has_vectors:
         yield choice_of(device, family, shape), 1.0
     elif own:

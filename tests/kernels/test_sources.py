@@ -130,7 +130,7 @@ def test_compiler_options_count(monkeypatch):
 
 def hashed():
     """The configs of every kernel that a record or the verdict of tensor cores depends on."""
-    return used_by(*(kind for family in FAMILIES for kind in (family.config, *family.kernels)))
+    return used_by(*(family.config for family in FAMILIES))
 
 
 OTHERS = "ladder/", "exact/", "finite/", "mirror/"
@@ -200,7 +200,7 @@ def test_whatever_a_plan_launches_counts_in_its_familys_hash(limits):
         for family, plan in planned(*shape, limits):
             names = {step.config.family for step in plan.steps}
             launched |= names
-            assert names <= {kind.family for kind in used_by(family.config, *family.kernels)}
+            assert names <= {kind.family for kind in used_by(family.config)}
     packing = {"tensor_pack"} if limits is GPU else {"pack_vectors"}
     assert launched >= packing | {"pack", "reduce"}
 

@@ -65,7 +65,6 @@ class Blocked(Family[BlockedConfig, VectorPackConfig]):
     config = BlockedConfig
     packs = (VectorPackConfig,)  # of A: work-groups pack B themselves
     stores_columns = True
-    is_modelled = True
     for_vectors = True
     shapes = PANEL_SAMPLES
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, variant_of
 from clgemm.core.costs import joined
 from clgemm.core.plan import Plan, ceil_div, matrices_of
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape
@@ -76,9 +76,6 @@ class OuterProductConfig(KernelConfig):
     @property
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.tile[0] * DEPTHS[-1]
-
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,6 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
     """Products with a short k, on devices that spread work-items over lanes."""
 
     config = OuterProductConfig
-    is_modelled = True
     for_vectors = False
     # No `shapes`: no shape class has a short k alone, and the default is near the limit.
 

@@ -51,10 +51,6 @@ class PackConfig(KernelConfig):
     entry: ClassVar[str] = "pack"
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def local_memory_bytes(self) -> int:
         # The odd pitch keeps a column of the tile from falling into one memory bank.
         return FLOAT_BYTES * self.depth * (self.panel | 1)
@@ -68,9 +64,6 @@ class PackConfig(KernelConfig):
         costs = limits.costs
         moved = 2 * FLOAT_BYTES * launch.groups * self.panel * self.depth
         return costs.pack_us + moved / costs.pack_bytes
-
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
 
 
 @dataclass(frozen=True)

@@ -102,10 +102,6 @@ class TensorConfig(KernelConfig):
         """Columns of C per tile."""
         return TILE_ROWS
 
-    def problems(self) -> Iterator[str]:
-        if self.swizzle < 1:
-            yield f"swizzle={self.swizzle} is less than 1"
-
 
 @dataclass(frozen=True)
 class TensorVariant(TensorConfig):
@@ -225,8 +221,6 @@ class WgmmaConfig(TensorConfig):
 
     def problems(self) -> Iterator[str]:
         yield from super().problems()
-        if self.stages < 1:
-            yield f"stages={self.stages} is less than 1"
         if self.tile_n not in (TILE_ROWS, 2 * TILE_ROWS):
             yield f"tile_n={self.tile_n} is neither {TILE_ROWS} nor {2 * TILE_ROWS}"
         # Static local memory may exceed what the device reports.

@@ -85,7 +85,6 @@ class Tensor(Family[Config, KernelConfig]):
         The least k, from which on the error bounds are proved: docs/tensor_cores.md.
     """
 
-    is_modelled = True
     shapes = SHAPES
     launched: type[TensorVariant]
     least_depth: int

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, variant_of
 from clgemm.core.costs import joined
 from clgemm.core.plan import (
     COUNTERS,
@@ -88,7 +88,7 @@ class NarrowConfig(KernelConfig):
         return FLOAT_BYTES * self.chunk * self.columns + 128
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
 
@@ -244,7 +244,6 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
     """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
 
     config = NarrowConfig
-    is_modelled = True
     instructions = "wgmma"
     takes_any_strides = False
 

@@ -165,7 +165,6 @@ class Tiled(Family[TiledConfig, PackConfig]):
     """Tiles in local memory, for devices that spread work-items over lanes."""
 
     config = TiledConfig
-    is_modelled = True
     packs = (PackConfig, PackConfig)
     for_vectors = False
     shapes, gpu_shapes = PANEL_SAMPLES, GPU_PANEL_SAMPLES
