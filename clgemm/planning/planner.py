@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from clgemm.core.cache import forgettable, holds_contexts
+from clgemm.core.cache import forgettable
 from clgemm.core.plan import Plan, expected_us, least_us, round_up
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape, shape_class
 from clgemm.core.traits import Traits
@@ -16,7 +16,6 @@ from clgemm.hardware.device import Device, where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
-from clgemm.kernels.pack.plan import copy_config, make_copy_plan
 from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
 from clgemm.planning.serving import tuned
 from clgemm.records.verdicts import (
@@ -30,7 +29,6 @@ from clgemm.records.verdicts import (
 __all__ = [
     "Planned",
     "choose",
-    "copy_plan_of",
     "families",
     "family_for",
     "instructions_of",
@@ -354,13 +352,6 @@ def instructions_of(device: Device) -> str | None:
     able = (family for family in FAMILIES if family.runs_on(device.traits))
     names = dict.fromkeys(family.instructions for family in able if family.instructions)
     return next((n for n in names if not is_rejected(about_instructions(where(device), n))), None)
-
-
-@holds_contexts
-@functools.lru_cache(maxsize=1024)
-def copy_plan_of(device: Device, source: Layout) -> Plan:
-    """Return the launches that copy `a` to `c`, a dense row-major batch."""
-    return make_copy_plan(source, copy_config(device.limits))
 
 
 def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:

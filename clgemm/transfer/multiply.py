@@ -21,8 +21,9 @@ from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
 from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.pack.plan import copy_plan
 from clgemm.planning.cut import is_cut, parts, takes_seconds
-from clgemm.planning.planner import copy_plan_of, triangle_rows
+from clgemm.planning.planner import triangle_rows
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
@@ -469,7 +470,7 @@ def duplicate(
     if x.size:
         source = place(x).layout if order == "C" else place(x).layout.transposed()
         device = of_queue(queue)
-        plan = copy_plan_of(device, source)
+        plan = copy_plan(source, device.limits)
         matrices = {"a": place(x), "c": place(target)}
         target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
     return target

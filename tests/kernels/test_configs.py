@@ -9,11 +9,10 @@ import pytest
 
 from clgemm.core.config import variant_of
 from clgemm.core.traits import Limits
-from clgemm.kernels.blocked.config import BlockedVariant
-from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.blocked.family import BlockedVariant, register_config
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.finite.plan import FiniteConfig
-from clgemm.kernels.pack.plan import PackConfig, VectorPackVariant, vector_pack_config
+from clgemm.kernels.pack.plan import PackConfig, VectorPackConfig, VectorPackVariant
 from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
@@ -29,7 +28,7 @@ LIMITS = Limits(
 )
 LARGE = lane_configs()[0]
 LANES = skinny_lanes_config(1, LIMITS)
-VECTOR_PACK = vector_pack_config(48, False)
+VECTOR_PACK = VectorPackConfig.of(48, False)
 REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
 SHIPPED = [
     *lane_configs(),
@@ -38,7 +37,7 @@ SHIPPED = [
     *(skinny_lanes_config(rows, LIMITS) for rows in (1, 2, 3, 8)),
     *REGISTER,
     *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
-    *(vector_pack_config(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
+    *(VectorPackConfig.of(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
 FAMILIES = [TiledVariant, BlockedVariant, DirectConfig, PackConfig, VectorPackVariant]
 FAMILIES += [SkinnyCpuConfig, SkinnyGpuVariant, ReduceConfig, FiniteConfig]

@@ -17,8 +17,7 @@ import clgemm
 from clgemm.core.config import variant_of
 from clgemm.core.problem import Shape
 from clgemm.hardware.traits import POCL
-from clgemm.kernels.blocked.config import BlockedVariant
-from clgemm.kernels.blocked.family import BLOCKED
+from clgemm.kernels.blocked.family import BLOCKED, BlockedVariant
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.sources import text_of
 from clgemm.runtime import programs

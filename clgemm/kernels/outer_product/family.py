@@ -28,7 +28,6 @@ __all__ = [
     "OUTER_PRODUCT",
     "OuterProductConfig",
     "OuterProductVariant",
-    "make_outer_plan",
     "outer_config",
 ]
 
@@ -119,14 +118,6 @@ def outer_config(limits: Limits) -> OuterProductConfig:
     return OuterProductConfig(items_m, items_n, work_m=32, work_n=4, fma=False)
 
 
-def make_outer_plan(
-    a: Layout, b: Layout, c: Layout, config: OuterProductConfig, limits: Limits
-) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C``; k is at most the last of `DEPTHS`."""
-    fit = fitted(config, a, c, limits)
-    return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile, fit.align - 1)))
-
-
 def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> OuterProductVariant:
     """Return a config for this k, with tiles that leave no compute unit without work."""
     depth = next(depth for depth in DEPTHS if depth >= a.columns)
@@ -191,7 +182,9 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return one launch, or more where a batch has many loops."""
-        return make_outer_plan(*problem.layouts, self.config_of(choice), traits.limits)
+        a, b, c = problem.layouts
+        fit = fitted(self.config_of(choice), a, c, traits.limits)
+        return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile, fit.align - 1)))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         return space_of_fields(

@@ -12,14 +12,15 @@ import clgemm
 from clgemm.core.config import variant_of
 from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.problem import Shape
-from clgemm.kernels.blocked.config import (
+from clgemm.kernels.blocked.family import (
+    BLOCKED,
     FEW_PANELS,
     SMALLEST_SLICE,
     BlockedVariant,
     cuts_k,
+    register_config,
     register_spread,
 )
-from clgemm.kernels.blocked.family import BLOCKED, register_config
 from clgemm.testing import assert_product
 
 CONFIG = register_config(16, can_prefetch=True, fma=False)

@@ -18,7 +18,6 @@ from clgemm.kernels.outer_product.family import (
     OUTER_PRODUCT,
     OuterProductConfig,
     OuterProductVariant,
-    make_outer_plan,
     outer_config,
 )
 from clgemm.planning import planner
@@ -134,7 +133,7 @@ DEFAULT = outer_config(LIMITS)
 def step_of(m, n, k, *batch):
     """The only launch of a product."""
     operands = dense(m, k, *batch), dense(k, n, *batch), dense(m, n, *batch)
-    (step,) = make_outer_plan(*operands, DEFAULT, LIMITS).steps
+    (step,) = make_plan(*operands, DEFAULT, None, LIMITS).steps
     return step
 
 
@@ -178,7 +177,7 @@ def test_neighbours_write_whole_blocks_of_memory(n, alignment, is_cut, align):
     a, b, c = dense(1000, 3, 5), dense(3, n, 5), dense(1000, n, 5)
     strides = ((1000 * n + 4 if is_cut else 1000 * n), *c.strides[1:])
     c = c._replace(alignment_bytes=alignment, strides=strides)
-    (step,) = make_outer_plan(a, b, c, DEFAULT, LIMITS).steps
+    (step,) = make_plan(a, b, c, DEFAULT, None, LIMITS).steps
     assert step.config.align == align
     tile_m, tile_n = step.config.tile
     assert step.groups == 5 * ceil_div(1000, tile_m) * ceil_div(n + align - 1, tile_n)
@@ -189,7 +188,7 @@ def test_rows_of_a_work_item_begin_alike():
     a, b, c = dense(1000, 3), dense(3, 777), dense(1000, 777)
     turned = b.transposed(), a.transposed(), c.transposed()
     for operands, config in (((a, b, c), replace(DEFAULT, items_m=4)), (turned, DEFAULT)):
-        (step,) = make_outer_plan(*operands, config, LIMITS).steps
+        (step,) = make_plan(*operands, config, None, LIMITS).steps
         assert step.config.align == 1
 
 
@@ -198,7 +197,7 @@ def test_rows_of_a_tile_fit_local_memory():
     for k in (8, 16):
         operands = dense(20_000, k), dense(k, 20_000), dense(20_000, 20_000)
         limits = replace(LIMITS, local_memory_bytes=2**14)
-        (step,) = make_outer_plan(*operands, DEFAULT, limits).steps
+        (step,) = make_plan(*operands, DEFAULT, None, limits).steps
         step.config.require(limits)
 
 
