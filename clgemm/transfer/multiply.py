@@ -42,7 +42,7 @@ from clgemm.runtime.operands import (
     with_axes,
     zeros,
 )
-from clgemm.runtime.progress import Meter, begun
+from clgemm.runtime.progress import SILENT, Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.copy_threads import copy_triangle, mirror
 from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
@@ -172,20 +172,18 @@ def multiply_exactly(
         _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
     else:
         pool = staging(device, config)
-        advance = int if meter is None else meter.advance
         scalars = 1.0, 0.0, "strict"
         product = TiledProduct(
             *(*scalars, device, pool.space),
             is_symmetric=is_symmetric,
-            advance=advance,
+            advance=meter.advance,
             types=types,
         )
         with watched(is_wanted=False):
             done = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
         if is_symmetric and not done:
             mirror(c, pool)
-    if meter is not None:
-        meter.end()
+    meter.end()
 
 
 def _multiply_exactly_in_place(
@@ -252,13 +250,12 @@ def _multiply_on(
             pool = None if config is None else staging(device, config)
             copy_triangle(c, whole, triangles == "lower", pool)
         return None
-    meter = begun(problem.shape.work) if alpha else None
+    meter = begun(problem.shape.work) if alpha else SILENT
     product = _Product(problem, alpha, a, b, beta, c, meter)
     found = None
     if len(devices) == 1 or not alpha or not _shared(product, devices):
         found = _on_first_that_works(product, devices, queue)
-    if meter is not None:
-        meter.end()
+    meter.end()
     return found if alpha and not any(overlaps) else None
 
 
@@ -279,11 +276,10 @@ def _sent_triangle(
     if not share.is_sent_once:
         return False
     a, _, c = arrays
-    if (meter := begun(c.size * a.shape[-1])) is not None:
-        share.product = product._replace(advance=meter.advance)
+    meter = begun(c.size * a.shape[-1])
+    share.product = product._replace(advance=meter.advance)
     run_product(Call([share], NO_COPIES, is_within(run_product)).run)
-    if meter is not None:
-        meter.end()
+    meter.end()
     return True
 
 
@@ -304,18 +300,13 @@ class _Product(NamedTuple):
     b: HostArray
     beta: float
     c: HostArray
-    meter: Meter | None
-
-    def advance(self, work: int) -> None:
-        """Record multiply-adds that are computed. This may raise an exception to end the call."""
-        if self.meter is not None:
-            self.meter.advance(work)
+    meter: Meter  # it may raise an exception to end the call
 
     def tiled(self, device: Device, space: Workspace, is_slow: bool = False) -> TiledProduct:
         """Return what a device computes with each tile."""
         precision, is_symmetric = self.problem.precision, self.problem.is_symmetric
         made = self.alpha, self.beta, precision, device, space, is_slow, is_symmetric
-        return TiledProduct(*made, advance=self.advance)
+        return TiledProduct(*made, advance=self.meter.advance)
 
 
 def _shared(product: _Product, devices: Sequence[Device]) -> bool:
@@ -341,8 +332,7 @@ def _shared(product: _Product, devices: Sequence[Device]) -> bool:
         if beta:
             raise
         log.warning("clgemm: one of several GPUs failed, one computes the product: %s", error)
-        if meter is not None:
-            meter.reach(0)
+        meter.reach(0)
         return False
     if is_computed and problem.is_symmetric:
         mirror(c, stagings[0])
@@ -444,10 +434,10 @@ def multiply_through(
 
 def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:
     """Compute a product whose operands the device uses where they lie."""
-    problem, alpha, a, b, beta, c, _ = product
+    problem, alpha, a, b, beta, c, meter = product
     bound = bind_in_place(problem, device, space, takes_addresses(device))
     execute(bound, alpha, a, b, beta, c)
-    product.advance(problem.shape.work)
+    meter.advance(problem.shape.work)
     return bound
 
 

@@ -293,13 +293,8 @@ def make_room(device: Device) -> bool:
 
     Copies in use are released when their product ends.
     """
-    context = device.context
     with _lock:
-        copies = _copies.get(context)
-        found = bool(copies)
-        if copies:
-            copies.clear()
-        return found
+        return bool(_copies.pop(device.context, None))
 
 
 def containing(x: HostArray) -> list[Region]:
