@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from clgemm.core.cache import forgettable
 from clgemm.core.plan import Plan, expected_us, least_us, round_up
-from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape, shape_class
+from clgemm.core.problem import FLOAT_BYTES, SHAPE_CLASSES, Layout, Problem, Shape, shape_class
 from clgemm.core.traits import Traits
-from clgemm.hardware.device import Device, where
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
-from clgemm.planning.serving import tuned
+from clgemm.records.tuned import Record, Served, candidates
 from clgemm.records.verdicts import (
     about_device,
     about_family,
     about_instructions,
     has_rejected,
     is_rejected,
+    known,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "oriented",
     "plainest_of",
     "plan_of",
+    "serving",
     "trial_plan_of",
 ]
 
@@ -90,6 +92,19 @@ class Planned(NamedTuple):
         if self.is_last:
             keys.append(about_device(where))
         return tuple(keys)
+
+
+@forgettable
+@functools.lru_cache(maxsize=1024)
+def tuned(device: Device, family: str, name: str, default: Choice | None = None) -> Choice | None:
+    """Return the choice of the nearest record that no trial has rejected, or None.
+
+    The choice of a record from another device is tried before its first use.
+    """
+    for record, *_ in candidates(identify(device), device.limits, family, name):
+        if record.choice == default or not is_rejected(_about(device, record)):
+            return record.choice
+    return None
 
 
 @forgettable
@@ -339,6 +354,41 @@ def families(device: Device) -> tuple[Family[Any, Any], ...]:
 def _works(device: Device, family: Family[Any, Any]) -> bool:
     """Tell whether a family needs no instructions, or the fastest that the device has."""
     return not family.instructions or family.instructions == instructions_of(device)
+
+
+def _about(device: Device, record: Record) -> str:
+    """Return the key of the verdict on a record's choice."""
+    return about_family(where(device), record.family, repr(record.choice))
+
+
+def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, dict[str, str]]:
+    """Return the origin of a device's configs, by shape class and kernel family."""
+    who = identify(device)
+    found: dict[str, dict[str, str]] = {}
+    for name in SHAPE_CLASSES:
+        for family in families:
+            if name in family.samples(device.kind):
+                best = next(candidates(who, device.limits, family.name, name), None)
+                found.setdefault(name, {})[family.name] = _origin(device, best)
+    return found
+
+
+def _origin(device: Device, served: Served | None) -> str:
+    if served is None:
+        return "default"
+    record = served.record
+    family = family_named(record.family)
+    defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
+    is_default = all(default == record.choice for default in defaults)
+    doubt = ""
+    if not (served.validated or is_default):
+        verdict = known(_about(device, record))
+        if verdict is None:
+            doubt = "; not validated yet"
+        elif verdict.reason:
+            doubt = "; wrong results here, so the next nearest record is used"
+    speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
+    return f"{served.origin}, {speeds} GFLOP/s{doubt}"
 
 
 @forgettable

@@ -168,10 +168,9 @@ def multiply_exactly(
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     meter = begun(math.prod(c.shape) * a.shape[-1])
-    if (config := transfer_config(device)) is None:
+    if (pool := staging(device)) is None:
         _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
     else:
-        pool = staging(device, config)
         scalars = 1.0, 0.0, "strict"
         product = TiledProduct(
             *(*scalars, device, pool.space),
@@ -246,9 +245,7 @@ def _multiply_on(
             _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
             if beta:
                 _add_scaled(whole, beta, c)
-            config = transfer_config(device)
-            pool = None if config is None else staging(device, config)
-            copy_triangle(c, whole, triangles == "lower", pool)
+            copy_triangle(c, whole, triangles == "lower", staging(device))
         return None
     meter = begun(problem.shape.work) if alpha else SILENT
     product = _Product(problem, alpha, a, b, beta, c, meter)
@@ -267,9 +264,8 @@ def _sent_triangle(
     triangles: Triangles,
 ) -> bool:
     """Write one triangle of alpha A A', tile by tile. Return whether A was sent once for that."""
-    if (config := transfer_config(device)) is None:
+    if (pool := staging(device)) is None:
         return False
-    pool = staging(device, config)
     scalars = alpha, 0.0, precision
     product = TiledProduct(*scalars, device, pool.space, is_symmetric=True, triangles=triangles)
     share = share_of(pool, product, arrays)
@@ -321,9 +317,8 @@ def _shared(product: _Product, devices: Sequence[Device]) -> bool:
         return False
     stagings, products = [], []
     for device in equal:
-        config = transfer_config(device)
-        assert config is not None
-        pool = staging(device, config)
+        pool = staging(device)
+        assert pool is not None
         stagings.append(pool)
         products.append(product.tiled(device, pool.space)._replace(is_symmetric=False))
     try:
@@ -361,8 +356,7 @@ def _multiply_on_host(
     product: _Product, device: Device, queue: cl.CommandQueue
 ) -> BoundCall | SingleTransfer | None:
     problem, _, a, b, beta, c, _ = product
-    if (config := transfer_config(device)) is not None:
-        pool = staging(device, config)
+    if (pool := staging(device)) is not None:
         is_slow = device.kind == "CPU" and is_long(problem, device)
         return multiply_through(pool, product.tiled(device, pool.space, is_slow), a, b, c)
     space = workspace(queue)

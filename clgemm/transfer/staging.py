@@ -21,6 +21,7 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.threads import NestedCallError
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.waiting import finish
@@ -163,8 +164,10 @@ _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
 
 
-def staging(device: Device, config: TransferConfig) -> Staging:
-    """Return a device's staging, made at the first request."""
+def staging(device: Device) -> Staging | None:
+    """Return a device's staging, made when first needed; None if it uses host arrays in place."""
+    if (config := transfer_config(device)) is None:
+        return None
     with _lock:
         if device not in _all:
             _all.setdefault(device, Staging(device, config))

@@ -238,7 +238,7 @@ def test_caches_of_configs_are_forgotten():
     found = dict(cached_functions())
     expected = {
         *("planner.plan_of", "planner.choose", "planner.choice_of", "planner.make_plan"),
-        *("planner.instructions_of", "serving.tuned"),
+        *("planner.instructions_of", "planner.tuned"),
     }
     for name in expected:
         assert found[f"planning.{name}"].cache_clear in cache._clearers

@@ -21,9 +21,8 @@ from clgemm.kernels.pack.plan import VectorPackConfig, copy_config, copy_plan, p
 from clgemm.kernels.skinny_cpu.family import skinny_config
 from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
-from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
 from clgemm.kernels.tensor_core.narrow import NarrowConfig
-from clgemm.kernels.tensor_core.plan import make_tensor_plan
+from clgemm.kernels.tensor_core.plan import MmaVariant, WgmmaVariant, make_tensor_plan
 from clgemm.kernels.tiled.family import lane_configs
 
 UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, fused_split_k=True)  # split-k

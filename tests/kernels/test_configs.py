@@ -16,8 +16,8 @@ from clgemm.kernels.pack.plan import PackConfig, VectorPackConfig, VectorPackVar
 from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
-from clgemm.kernels.tiled.config import TiledVariant
 from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
+from clgemm.kernels.tiled.plan import TiledVariant
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,

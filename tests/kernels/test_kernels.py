@@ -33,8 +33,8 @@ from clgemm.kernels.skinny_gpu.family import SkinnyGpuConfig, skinny_lanes_confi
 from clgemm.kernels.split_k import plan as split_k_plan
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
 from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
+from clgemm.kernels.tiled.plan import TiledConfig, TiledEstimate
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness

@@ -22,8 +22,8 @@ from clgemm.kernels.exact.plan import (
 from clgemm.kernels.finite.plan import FiniteConfig
 from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
-from clgemm.kernels.tensor_core.config import MmaConfig, WgmmaConfig
-from clgemm.kernels.tiled.config import TiledConfig
+from clgemm.kernels.tensor_core.plan import MmaConfig, WgmmaConfig
+from clgemm.kernels.tiled.plan import TiledConfig
 from clgemm.records.tuned import kernels_hash, shipped
 
 TOKENS = (

@@ -176,7 +176,7 @@ def test_threads_copy_pieces_of_a_chunk_at_most(in_pieces, sent):
 def test_after_a_failure_of_pieces_nothing_is_lost(fails, in_pieces, monkeypatch):
     """No thread copies any more, chunks are back, and the next call works."""
     a, b, out = integers(60, 50), integers(50, 40), integers(60, 40)
-    before, pool = out.copy(), staging(in_pieces, IN_PIECES)
+    before, pool = out.copy(), staging(in_pieces)
 
     def fail(target, source):
         if np.shares_memory(
@@ -214,7 +214,7 @@ def test_after_a_failure_nothing_is_lost(own, sent, monkeypatch):
         with pytest.raises(cl.RuntimeError, match="refused"):
             clgemm.matmul(a, b, out=out)
     np.testing.assert_array_equal(out, before)
-    pool = staging(own, own.transfer)
+    pool = staging(own)
     assert len(pool._free) == pool._made()
     np.testing.assert_array_equal(clgemm.matmul(a, b, out=out), a @ b)
 
@@ -232,7 +232,7 @@ def test_nobody_else_uses_the_queue(config, device, monkeypatch):
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     for queue in theirs:
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 1.0, c, queue=queue), a @ b + c)
-    assert {*used} == {staging(each, config).queue for each in (own, of_queue(own.queue))}
+    assert {*used} == {staging(each).queue for each in (own, of_queue(own.queue))}
     assert not {*used} & {*theirs}
 
 

@@ -155,7 +155,7 @@ def test_many_threads(staged):
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(product, range(24)))
-    pool = staging(staged, staged.transfer)
+    pool = staging(staged)
     assert len(pool._free) == pool._made() <= staged.transfer.pool_chunks
 
 
@@ -180,7 +180,7 @@ def test_beside_a_resident_operand_the_other_comes_in_by_tiles(
         clgemm.device(device),
         clgemm.resident(*({"a": [a], "b": [b], "neither": []}[stays])),
     ):
-        multiply_through(staging(device, device.transfer), product, a, b, c)
+        multiply_through(staging(device), product, a, b, c)
     np.testing.assert_array_equal(c, a @ b)
     first, *others = (tile.loads for tile in plans[0])
     assert first == ((0, 1) if stays == "neither" else (0,))
@@ -239,7 +239,7 @@ def test_after_a_failure_nothing_runs_on(tiled, monkeypatch):
         patch.setattr(Workspace, "enqueue", fail_late)
         with pytest.raises(cl.RuntimeError, match="the third tile"):
             clgemm.dot(a, a)
-    pool = staging(tiled, tiled.transfer)
+    pool = staging(tiled)
     assert len(pool._free) == pool._made()
     np.testing.assert_array_equal(a, before)
     np.testing.assert_array_equal(clgemm.dot(a, a), before @ before)
@@ -249,7 +249,7 @@ def test_a_second_call_takes_no_new_memory(tiled):
     """Neither pinned memory nor the device's."""
     a = integers(200, 200)
     clgemm.dot(a, a)
-    pool = staging(tiled, tiled.transfer)
+    pool = staging(tiled)
     scratch = pool.space._pool
     before = pool._made(), scratch.managed_bytes
     assert settled()
@@ -378,7 +378,7 @@ def share(tiled):
     arrays = integers(M, K), integers(K, N), np.zeros((M, N), np.float32)
     product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue))
     plan = make_stream((), (M, N, K), ((), ()), False, TINY, 2**30)
-    share = Share(staging(tiled, TINY), product, plan, arrays)
+    share = Share(staging(tiled), product, plan, arrays)
     share.make_slots(5)
     return share
 

@@ -22,8 +22,14 @@ from clgemm.kernels.common.family import (
     values_of,
 )
 from clgemm.kernels.pack.plan import PackConfig, pack_config
-from clgemm.kernels.tiled.config import TiledConfig, tiled_estimate
-from clgemm.kernels.tiled.plan import MOST_READS, in_place_us, make_tiled_plan, reads_narrowly
+from clgemm.kernels.tiled.plan import (
+    MOST_READS,
+    TiledConfig,
+    in_place_us,
+    make_tiled_plan,
+    reads_narrowly,
+    tiled_estimate,
+)
 
 __all__ = ["TILED", "gpu_configs", "lane_configs", "nvidia_configs", "that_fit"]
 

@@ -14,8 +14,8 @@ from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.split_k import plan as split_k
 from clgemm.kernels.split_k.plan import ReduceConfig, reduce_us
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledEstimate
 from clgemm.kernels.tiled.family import lane_configs
+from clgemm.kernels.tiled.plan import TiledEstimate
 
 REDUCE = ReduceConfig(group=64, parts=8, width=4)
 

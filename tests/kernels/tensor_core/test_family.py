@@ -18,16 +18,6 @@ from clgemm.core.config import variant_of
 from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core import family as tensor
-from clgemm.kernels.tensor_core.config import (
-    MmaConfig,
-    MmaVariant,
-    SplitConfig,
-    WgmmaConfig,
-    WgmmaVariant,
-    best_cuts,
-    split_us,
-    uncut,
-)
 from clgemm.kernels.tensor_core.family import (
     MMA,
     NARROW_TILES,
@@ -38,6 +28,16 @@ from clgemm.kernels.tensor_core.family import (
     wgmma_configs,
 )
 from clgemm.kernels.tensor_core.narrow import NARROW, narrow_us
+from clgemm.kernels.tensor_core.plan import (
+    MmaConfig,
+    MmaVariant,
+    SplitConfig,
+    WgmmaConfig,
+    WgmmaVariant,
+    best_cuts,
+    split_us,
+    uncut,
+)
 from clgemm.planning import planner
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
