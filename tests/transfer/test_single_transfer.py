@@ -275,9 +275,6 @@ def test_arrays_that_repeat_elements_are_sent_right_each_time(sent):
     assert len(sent) == 12
 
 
-CALLER = replace(TINY, threaded_bytes=2**30)
-
-
 @st.composite
 def arrays(draw):
     """A float32 array of up to four axes, in any order of memory, with any steps."""
@@ -348,20 +345,6 @@ def test_every_element_arrives_where_its_layout_says(
         assert len(each.parts) == 1 or not route.is_threaded
 
 
-def test_the_caller_sends_a_chunk_at_a_time():
-    """What is in it goes in one transfer, unless it goes to two buffers."""
-    a, b, c = integers(10, 20), integers(20, 30), integers(10, 30)
-    route = make_route((a, b, c), True, CALLER, False)
-    assert [(each.chunk, each.first, each.size) for each in route.up] == [(0, 0, 808), (1, 0, 300)]
-    assert (route.operands, route.chunks) == (1, 2)
-    route = make_route((a, b, c), True, replace(CALLER, chunk_bytes=2**14), False)
-    assert [(each.chunk, each.first, each.size) for each in route.up] == [
-        (0, 0, 808),
-        (0, 816, 300),
-    ]
-    assert (route.operands, route.chunks) == (1, 1)
-
-
 def test_threads_get_pieces_of_a_share_of_the_product():
     """They are no smaller than copies that pay, and no larger than a chunk."""
     cases = (1200, 2**24, 6), (300, 2**24, 1), (1200, 2**19, 12), (3000, 2**26, 6)
@@ -370,13 +353,3 @@ def test_threads_get_pieces_of_a_share_of_the_product():
         config = replace(TINY, chunk_bytes=chunk_bytes)
         route = make_route((x, x, x), False, config, False)
         assert [len(route.up), len(route.down)] == [2 * pieces, pieces]
-
-
-@pytest.mark.parametrize("is_threaded", [False, True])
-def test_routes_of_equal_arrays_are_made_once(is_threaded):
-    """They are looked up by shapes and strides."""
-    config = replace(TINY, threaded_bytes=0 if is_threaded else 2**30)
-    first, second = (
-        make_route([integers(9, 9) for _ in range(3)], False, config, False) for _ in range(2)
-    )
-    assert first is second

@@ -62,12 +62,6 @@ def test_work_items_with_vectors_are_alone():
     assert pack_config(limits, 128).items == copy_config(limits).items == 1
 
 
-def test_a_copy_has_panels_of_one_row():
-    """A matrix is copied row by row: nothing is padded."""
-    assert copy_config(LIMITS).panel == 1
-    assert VectorPackConfig.of(48, True).panel == pack_config(LIMITS, 48).panel == 48
-
-
 def test_a_copy_is_one_launch():
     """A batch of any strides is copied by one launch."""
     made = copy_plan(Layout((3, 4, 5), (100, 1, 4)), LIMITS)
