@@ -190,13 +190,6 @@ def _boxes(
 # Parts that take about half a second.
 
 
-def part_sizes(device: Device, problem: Problem) -> tuple[int, ...]:
-    """Return the size of parts along each axis of C: that of C itself if it is not cut."""
-    if not takes_seconds(device, problem):
-        return problem.c.shape
-    return _part_sizes(device, problem, _part_work(device))
-
-
 def _part_work(device: Device) -> int:
     limits = device.limits
     return PART_WORK * limits.compute_units if limits.has_vectors else PART_WORK_IF_SLOW
@@ -204,8 +197,12 @@ def _part_work(device: Device) -> int:
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _part_sizes(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
+def part_sizes(device: Device, problem: Problem) -> tuple[int, ...]:
+    """Return the size of parts along each axis of C: that of C itself if it is not cut."""
     shape, whole = problem.c.shape, problem._replace(is_symmetric=False, triangles="")
+    if not takes_seconds(device, problem):
+        return shape
+    most = _part_work(device)
     wanted = _order_of_sums(plan_of(device, whole).plan)
     for work in (most, 2 * most, 4 * most):  # narrow parts may be planned otherwise
         steps = sizes_for(shape, problem.k, work)

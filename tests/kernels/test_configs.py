@@ -16,6 +16,8 @@ from clgemm.kernels.pack.plan import PackConfig, VectorPackConfig, VectorPackVar
 from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
+from clgemm.kernels.tensor_core.narrow import NARROW_COLUMNS, NarrowConfig, NarrowVariant
+from clgemm.kernels.tensor_core.plan import MmaVariant, SplitConfig, WgmmaVariant
 from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
 from clgemm.kernels.tiled.plan import TiledVariant
 
@@ -30,7 +32,13 @@ LARGE = lane_configs()[0]
 LANES = skinny_lanes_config(1, LIMITS)
 VECTOR_PACK = VectorPackConfig.of(48, False)
 REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
+WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
+MMA = MmaVariant(swizzle=2, guard=True)
+FEW = NarrowConfig(columns=64, ahead=2)
 SHIPPED = [
+    *(WIDE, replace(WIDE, tile_n=128, stages=3), replace(WIDE, guard=False, int8=True)),
+    *(MMA, SplitConfig(guard=True)),
+    *(NarrowConfig(columns, ahead=2) for columns in NARROW_COLUMNS),
     *lane_configs(),
     *gpu_configs(),
     *nvidia_configs(),
@@ -110,6 +118,15 @@ def test_shipped_configs_keep_their_own_constraints(config):
             "vector_columns=16 differs from vector_rows=8",
         ),
         (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
+        (replace(WIDE, tile_n=192), "tile_n=192"),
+        (replace(WIDE, stages=3), "bytes of local memory exceed"),
+        (replace(WIDE, stages=0), "stages=0"),
+        (replace(WIDE, swizzle=0), "swizzle=0"),
+        (replace(WIDE, int8=True), "int8=True needs guard=False"),
+        (replace(MMA, guard=False, int8=True), "int8=True needs wgmma"),
+        (replace(FEW, columns=48), "columns=48"),
+        (replace(FEW, ahead=0), "ahead=0"),
+        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 24"),
     ],
 )

@@ -31,7 +31,6 @@ from clgemm.kernels.tensor_core.narrow import NARROW, narrow_us
 from clgemm.kernels.tensor_core.plan import (
     MmaConfig,
     MmaVariant,
-    SplitConfig,
     WgmmaConfig,
     WgmmaVariant,
     best_cuts,
@@ -44,31 +43,6 @@ WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 SLIM = WgmmaVariant(swizzle=3, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 MMA_VARIANT = MmaVariant(swizzle=2, guard=True)
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        (replace(WIDE, tile_n=192), "tile_n=192"),
-        (replace(WIDE, stages=3), "local memory"),
-        (replace(WIDE, stages=0), "stages=0"),
-        (replace(WIDE, swizzle=0), "swizzle=0"),
-        (replace(WIDE, int8=True), "int8=True needs guard=False"),
-        (replace(MMA_VARIANT, guard=False, int8=True), "needs wgmma"),
-    ],
-)
-def test_broken_constraints_are_named(config, named):
-    """What no compute capability can run."""
-    assert any(named in problem for problem in config.problems())
-
-
-@pytest.mark.parametrize(
-    "config",
-    [WIDE, SLIM, IN_BYTES, MMA_VARIANT, SplitConfig(guard=True)],
-)
-def test_shipped_configs_hold_their_constraints(config):
-    """Whatever local memory the device reports."""
-    assert not list(config.problems_on(LIMITS))
 
 
 HUNDRED_UNITS = replace(LIMITS, compute_units=100)
