@@ -83,7 +83,7 @@ def parts(device: Device, problem: Problem) -> Iterator[Part]:
     Of a symmetric product that takes long, those below the diagonal are left out.
     """
     a, b, c = problem.layouts
-    a, b = (_with_axes(x, len(c.shape)) for x in (a, b))
+    a, b = (x.broadcast((1,) * (len(c.batch) - len(x.batch)) + x.batch) for x in (a, b))
     problem = problem._replace(a=a, b=b)
     if _fits(device, problem):
         whole: Box = (slice(None),) * len(c.shape)
@@ -108,12 +108,6 @@ def _fits(device: Device, problem: Problem) -> bool:
     """Return whether each operand fits into one buffer."""
     most = device.limits.allocation_bytes // FLOAT_BYTES
     return all(last - first < most for first, last in (x.extent for x in problem.layouts))
-
-
-def _with_axes(x: Layout, count: int) -> Layout:
-    """Return a layout with new axes of length 1 in front, so many in all."""
-    missing = count - len(x.shape)
-    return x._replace(shape=(1,) * missing + x.shape, strides=(0,) * missing + x.strides)
 
 
 def _within(outer: Box, inner: Box) -> Box:

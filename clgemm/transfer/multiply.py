@@ -104,18 +104,13 @@ def multiply(
         if beta == 1:
             return None
         alpha = 0.0  # and so A and B are not read
-    if queue is not None:
-        return _multiply_on(
-            *((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision, triangles)
-        )
     while True:
-        devices = chosen()
+        devices = chosen() if queue is None else (of_queue(queue),)
+        by = devices[0].queue if queue is None else queue
         try:
-            return _multiply_on(
-                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision, triangles)
-            )
+            return _multiply_on(devices, by, alpha, a, b, beta, c, wait_for, precision, triangles)
         except BrokenDeviceError:  # nothing was enqueued
-            if chosen() == devices:  # the user has named it
+            if queue is not None or chosen() == devices:  # the user has named it
                 raise
 
 

@@ -217,7 +217,7 @@ def register_spread(
                 # Units that are slowed down end later, by less if blocks are small.
                 late, cut = each / 4, CUT_COST if slice_k < k else 0
                 for i in range(units.bit_length()):
-                    lists = _lists(columns, units, 2**i)
+                    lists = max(1, min(columns, units // 2**i))  # 2**i work-groups share each
                     (rounds, over), (groups, spare) = divmod(columns, lists), divmod(units, lists)
                     if over or spare or (rest and stacked % lists):
                         # Some help other lists, and pack again.
@@ -242,11 +242,6 @@ def _widths(config: BlockedConfig, vectors: int, depth: int) -> Iterable[int]:
     if depth <= config.block_k // 2:
         return _even_parts(vectors, most * config.block_k // depth)
     return range(1, min(vectors, most) + 1)
-
-
-def _lists(columns: int, units: int, together: int) -> int:
-    """Return the number of lists if `together` work-groups share each."""
-    return max(1, min(columns, units // together))
 
 
 def _even_parts(count: int, most: int) -> list[int]:

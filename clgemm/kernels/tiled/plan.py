@@ -485,13 +485,10 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
 
 def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Return whether A or B, read in place, must be loaded by fewer floats than once packed."""
-    return any(0 < load < width for load, width in _loads(a, b, config))
-
-
-def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int]]:
-    """Yield for each operand how many floats one load can take in place, and once packed."""
-    for rows, width in ((a, config.width_a), (b.transposed(), config.width_b)):
-        yield max(_load(rows, transposed, width) for transposed in (False, True)), width
+    return any(
+        0 < max(_load(rows, transposed, width) for transposed in (False, True)) < width
+        for rows, width in ((a, config.width_a), (b.transposed(), config.width_b))
+    )
 
 
 def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:
