@@ -24,8 +24,7 @@ from clgemm.hardware.choice import (
 )
 from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
-from clgemm.planning.planner import families
-from clgemm.planning.serving import serving
+from clgemm.planning.planner import families, serving
 from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import user_file
 from clgemm.records.verified import COMMAND, all_verified, verification

@@ -44,8 +44,7 @@ from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig, is_fused, launch_us, tiled_estimate
-from clgemm.kernels.tiled.plan import in_place_us
+from clgemm.kernels.tiled.plan import TiledConfig, in_place_us, is_fused, launch_us, tiled_estimate
 from clgemm.planning.bounded import bounded
 from clgemm.planning.planner import oriented
 from clgemm.trials.calibration import Contender, bursts_us, expected_times, plan_us

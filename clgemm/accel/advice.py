@@ -173,12 +173,10 @@ def _seconds_per_byte(device: Any) -> float:
     """Return what the transfer of a byte takes, from pinned memory: the least that it may take."""
     import pyopencl as cl
 
-    from clgemm.planning.transfers import transfer_config
     from clgemm.transfer.staging import staging
 
-    config = transfer_config(device)
-    assert config is not None  # only such devices are recorded
-    pool = staging(device, config)
+    pool = staging(device)
+    assert pool is not None  # only such devices are recorded
     seconds = []
     with pool.lent(1, pool.space.lock) as (chunk,):
         buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, chunk.nbytes)

@@ -42,7 +42,7 @@ class KernelConfig:
     @property
     def items(self) -> int:
         """Work-items per work-group: 1 where each computes alone, as with the vectors of CPUs."""
-        return 1
+        return int(getattr(self, "group", 1))
 
     @property
     def local_memory_bytes(self) -> int:
@@ -61,7 +61,7 @@ class KernelConfig:
 
     def problems(self) -> Iterator[str]:
         """Yield each broken constraint that does not depend on the device."""
-        raise NotImplementedError
+        yield from positive(self)
 
     def problems_on(self, limits: Limits) -> Iterator[str]:
         """Yield each broken constraint, those of the device included."""

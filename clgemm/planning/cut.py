@@ -83,7 +83,7 @@ def parts(device: Device, problem: Problem) -> Iterator[Part]:
     Of a symmetric product that takes long, those below the diagonal are left out.
     """
     a, b, c = problem.layouts
-    a, b = (_with_axes(x, len(c.shape)) for x in (a, b))
+    a, b = (x.broadcast((1,) * (len(c.batch) - len(x.batch)) + x.batch) for x in (a, b))
     problem = problem._replace(a=a, b=b)
     if _fits(device, problem):
         whole: Box = (slice(None),) * len(c.shape)
@@ -108,12 +108,6 @@ def _fits(device: Device, problem: Problem) -> bool:
     """Return whether each operand fits into one buffer."""
     most = device.limits.allocation_bytes // FLOAT_BYTES
     return all(last - first < most for first, last in (x.extent for x in problem.layouts))
-
-
-def _with_axes(x: Layout, count: int) -> Layout:
-    """Return a layout with new axes of length 1 in front, so many in all."""
-    missing = count - len(x.shape)
-    return x._replace(shape=(1,) * missing + x.shape, strides=(0,) * missing + x.strides)
 
 
 def _within(outer: Box, inner: Box) -> Box:
@@ -190,13 +184,6 @@ def _boxes(
 # Parts that take about half a second.
 
 
-def part_sizes(device: Device, problem: Problem) -> tuple[int, ...]:
-    """Return the size of parts along each axis of C: that of C itself if it is not cut."""
-    if not takes_seconds(device, problem):
-        return problem.c.shape
-    return _part_sizes(device, problem, _part_work(device))
-
-
 def _part_work(device: Device) -> int:
     limits = device.limits
     return PART_WORK * limits.compute_units if limits.has_vectors else PART_WORK_IF_SLOW
@@ -204,8 +191,12 @@ def _part_work(device: Device) -> int:
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _part_sizes(device: Device, problem: Problem, most: int) -> tuple[int, ...]:
+def part_sizes(device: Device, problem: Problem) -> tuple[int, ...]:
+    """Return the size of parts along each axis of C: that of C itself if it is not cut."""
     shape, whole = problem.c.shape, problem._replace(is_symmetric=False, triangles="")
+    if not takes_seconds(device, problem):
+        return shape
+    most = _part_work(device)
     wanted = _order_of_sums(plan_of(device, whole).plan)
     for work in (most, 2 * most, 4 * most):  # narrow parts may be planned otherwise
         steps = sizes_for(shape, problem.k, work)

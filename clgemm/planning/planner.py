@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from clgemm.core.cache import forgettable, holds_contexts
+from clgemm.core.cache import forgettable
 from clgemm.core.plan import Plan, expected_us, least_us, round_up
-from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape, shape_class
+from clgemm.core.problem import FLOAT_BYTES, SHAPE_CLASSES, Layout, Problem, Shape, shape_class
 from clgemm.core.traits import Traits
-from clgemm.hardware.device import Device, where
+from clgemm.hardware.device import Device, identify, where
 from clgemm.kernels import FAMILIES, family_named
 from clgemm.kernels.common.family import Choice, Fallback, Family
 from clgemm.kernels.mirror.plan import mirror_plan
-from clgemm.kernels.pack.plan import copy_config, make_copy_plan
 from clgemm.planning.bounded import SCRATCH_ALIGNMENT, bounded, by_way_of_scratch, upper_triangle
-from clgemm.planning.serving import tuned
+from clgemm.records.tuned import Record, Served, candidates
 from clgemm.records.verdicts import (
     about_device,
     about_family,
     about_instructions,
     has_rejected,
     is_rejected,
+    known,
 )
 
 __all__ = [
     "Planned",
     "choose",
-    "copy_plan_of",
     "families",
     "family_for",
     "instructions_of",
@@ -38,6 +37,7 @@ __all__ = [
     "oriented",
     "plainest_of",
     "plan_of",
+    "serving",
     "trial_plan_of",
 ]
 
@@ -92,6 +92,19 @@ class Planned(NamedTuple):
         if self.is_last:
             keys.append(about_device(where))
         return tuple(keys)
+
+
+@forgettable
+@functools.lru_cache(maxsize=1024)
+def tuned(device: Device, family: str, name: str, default: Choice | None = None) -> Choice | None:
+    """Return the choice of the nearest record that no trial has rejected, or None.
+
+    The choice of a record from another device is tried before its first use.
+    """
+    for record, *_ in candidates(identify(device), device.limits, family, name):
+        if record.choice == default or not is_rejected(_about(device, record)):
+            return record.choice
+    return None
 
 
 @forgettable
@@ -278,8 +291,6 @@ def choose(device: Device, problem: Problem) -> tuple[Family[Any, Any], Choice]:
     expected: dict[tuple[Family[Any, Any], Choice], float] = {}
     if traits.has_cost_model:
         for family in families(device):
-            if not family.is_modelled and family.suits(problem, traits):
-                return family, choice_of(device, family, problem.shape)
             for choice, advantage in candidates_of(device, family, problem):
                 turned, _ = oriented(problem, family, choice, traits)
                 plan = make_plan(device, turned, family, choice)
@@ -302,7 +313,7 @@ def candidates_of(
     CPUs, where expected times compare families but not configs, a family has one choice.
     """
     traits, shape = device.traits, problem.shape
-    own = left(device, family, family.candidates(problem, traits) if family.is_modelled else ())
+    own = left(device, family, family.candidates(problem, traits))
     if own and traits.has_vectors:
         yield choice_of(device, family, shape), 1.0
     elif own:
@@ -345,6 +356,41 @@ def _works(device: Device, family: Family[Any, Any]) -> bool:
     return not family.instructions or family.instructions == instructions_of(device)
 
 
+def _about(device: Device, record: Record) -> str:
+    """Return the key of the verdict on a record's choice."""
+    return about_family(where(device), record.family, repr(record.choice))
+
+
+def serving(device: Device, families: Iterable[Family[Any, Any]]) -> dict[str, dict[str, str]]:
+    """Return the origin of a device's configs, by shape class and kernel family."""
+    who = identify(device)
+    found: dict[str, dict[str, str]] = {}
+    for name in SHAPE_CLASSES:
+        for family in families:
+            if name in family.samples(device.kind):
+                best = next(candidates(who, device.limits, family.name, name), None)
+                found.setdefault(name, {})[family.name] = _origin(device, best)
+    return found
+
+
+def _origin(device: Device, served: Served | None) -> str:
+    if served is None:
+        return "default"
+    record = served.record
+    family = family_named(record.family)
+    defaults = (family.defaults(shape, device.traits)[0] for shape in record.shapes)
+    is_default = all(default == record.choice for default in defaults)
+    doubt = ""
+    if not (served.validated or is_default):
+        verdict = known(_about(device, record))
+        if verdict is None:
+            doubt = "; not validated yet"
+        elif verdict.reason:
+            doubt = "; wrong results here, so the next nearest record is used"
+    speeds = ", ".join(f"{gflops:.4g}" for gflops in served.record.gflops)
+    return f"{served.origin}, {speeds} GFLOP/s{doubt}"
+
+
 @forgettable
 @functools.lru_cache(maxsize=64)
 def instructions_of(device: Device) -> str | None:
@@ -356,13 +402,6 @@ def instructions_of(device: Device) -> str | None:
     able = (family for family in FAMILIES if family.runs_on(device.traits))
     names = dict.fromkeys(family.instructions for family in able if family.instructions)
     return next((n for n in names if not is_rejected(about_instructions(where(device), n))), None)
-
-
-@holds_contexts
-@functools.lru_cache(maxsize=1024)
-def copy_plan_of(device: Device, source: Layout) -> Plan:
-    """Return the launches that copy `a` to `c`, a dense row-major batch."""
-    return make_copy_plan(source, copy_config(device.limits))
 
 
 def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:

@@ -42,9 +42,11 @@ def digests(memory: Floats) -> Digests:
     """Return the digests of all rows of `ROW` elements; threads compute those of large memory."""
     rows = -(-memory.size // ROW)
     tasks = [(i, min(i + TASK, rows)) for i in range(0, rows, TASK)]
-    if rows < LEAST_THREADED:
-        return np.concatenate([_digests(memory, *task) for task in tasks], axis=1)
-    begun = [(task, _submitted(functools.partial(_digests, memory, *task))) for task in tasks]
+    is_large = rows >= LEAST_THREADED
+    begun = [
+        (task, _submitted(functools.partial(_digests, memory, *task)) if is_large else None)
+        for task in tasks
+    ]
     return np.concatenate(
         [_digests(memory, *task) if f is None else f.result() for task, f in begun], axis=1
     )
@@ -124,16 +126,13 @@ class Comparison:
     """Compares memory with its digests: by threads, and by the caller who waits."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
-        self._tasks: list[tuple[Part, Future[bool] | None]] = []
         tasks = [
             part._replace(first=i, last=min(i + TASK, part.last))
             for part in parts
             for i in range(part.first, part.last, TASK)
         ]
-        if sum(task.last - task.first for task in tasks) < LEAST_THREADED:
-            self._tasks = [(task, None) for task in tasks]
-            return
-        self._tasks = [(task, _submitted(task.is_same)) for task in tasks]
+        is_large = sum(task.last - task.first for task in tasks) >= LEAST_THREADED
+        self._tasks = [(task, _submitted(task.is_same) if is_large else None) for task in tasks]
 
     def is_over(self) -> bool:
         """Return whether `is_same` would not wait."""

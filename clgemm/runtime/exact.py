@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.cache import forgettable
+from clgemm.core.cache import forgettable, warn_once
 from clgemm.core.plan import Plan
 from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
@@ -149,7 +149,7 @@ def ask(device: Device, types: Types) -> Verdict:
     if answer is None:
         return Verdict()
     if answer["outcome"] not in ("right", "failed"):
-        readiness.warn_unchecked(f"{device.label} is used unchecked: {answer['reason']}")
+        warn_once(f"{device.label} is used unchecked: {answer['reason']}")
         return Verdict()
     verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
     verdicts.store(about(device, types), verdict, keep=False)

@@ -34,7 +34,6 @@ from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 __all__ = [
     "BoundCall",
     "DeviceCall",
-    "HostMemory",
     "bind",
     "bind_alone",
     "bind_in_place",
@@ -42,7 +41,6 @@ __all__ = [
     "execute_matrices",
     "is_long",
     "least_long_work",
-    "run_in_place",
     "settled",
 ]
 
@@ -259,7 +257,15 @@ def _execute_in_place(
     if swapped:
         a, b, start_a, start_b = b, a, start_b, start_a
     memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
-    run_in_place(space, plan, memory, (alpha, beta, start_a, start_b, start_c), is_long)
+    scalars = alpha, beta, start_a, start_b, start_c
+    try:
+        if is_long and answers_signals():
+            space.compute(plan, memory, scalars, functools.partial(wait, memory=memory))
+        else:
+            space.enqueue(plan, memory, scalars).wait()
+    except BaseException:
+        finish(space.queue, space.lock, memory)
+        raise
 
 
 class HostMemory(dict[str, Any]):
@@ -309,29 +315,3 @@ def _buffer_over(array: HostArray, context: cl.Context) -> cl.Buffer:
         memory = span_of(array, not is_writable)
     # Intel's runtime copies what it is told that kernels only read.
     return cl.Buffer(context, WRITTEN if is_writable else READ, hostbuf=memory)
-
-
-def run_in_place(
-    space: Workspace,
-    plan: BoundPlan,
-    memory: HostMemory,
-    scalars: tuple[float, ...],
-    is_long: bool,
-) -> None:
-    """Run a bound plan with host arrays, and wait for it.
-
-    Parameters
-    ----------
-    scalars : tuple of float
-        alpha, beta, and the first elements of a, b and c in their memory.
-    is_long : bool
-        Whether signals are answered meanwhile.
-    """
-    try:
-        if is_long and answers_signals():
-            space.compute(plan, memory, scalars, functools.partial(wait, memory=memory))
-        else:
-            space.enqueue(plan, memory, scalars).wait()
-    except BaseException:
-        finish(space.queue, space.lock, memory)
-        raise

@@ -131,16 +131,13 @@ def float32_host(x: object, name: str) -> HostArray:
 
 def indexable(array: npt.NDArray[Any]) -> bool:
     """Return whether kernels can index the array's own memory as elements of its dtype."""
-    flags = array.flags
-    return flags.aligned and not any(stride % array.itemsize for stride in array.strides)
+    flags, size = array.flags, array.itemsize
+    return flags.aligned and (flags.forc or not any(stride % size for stride in array.strides))
 
 
 def usable_in_place(array: npt.NDArray[Any]) -> bool:
     """Return whether kernels can index the array's own memory as float32 elements."""
-    flags = array.flags
-    if array.dtype != FLOAT32 or not flags.aligned:  # a swapped byte order is another dtype
-        return False
-    return flags.forc or not any(stride % ITEM_BYTES for stride in array.strides)
+    return array.dtype == FLOAT32 and indexable(array)  # a swapped byte order is another dtype
 
 
 def float32_operand(x: object, name: str) -> AnyArray:
@@ -555,6 +552,5 @@ def problem_of(
     is_symmetric = False
     if not (triangles or beta is None or precision is None) and own_transpose(a, b):
         is_symmetric, triangles = beta == 0, "both" if beta else ""
-    layouts = layout_of(a), layout_of(b), layout_of(c)
-    problem = Problem(*layouts, precision, is_symmetric, triangles)
+    problem = Problem(*layouts_of(a, b, c), precision, is_symmetric, triangles)
     return problem, (overlap(a, c), overlap(b, c))

@@ -12,12 +12,15 @@ import contextlib
 import threading
 import time
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import pyopencl as cl
 
 from clgemm.core.threads import current_frames
+
+if TYPE_CHECKING:
+    from clgemm.runtime.workspace import Workspace
 
 __all__ = ["stop", "stop_threads_at_exit"]
 
@@ -28,17 +31,10 @@ STEPS = 200  # at most so many until no thread moves any more
 Places = dict[int, tuple[int, int]]
 
 
-class Queue(Protocol):
-    """What enqueues commands: a `clgemm.runtime.workspace.Workspace`."""
-
-    queue: cl.CommandQueue
-    lock: Any  # threading.RLock, which is a function before Python 3.13
+_spaces: WeakSet[Workspace] = WeakSet()
 
 
-_spaces: WeakSet[Queue] = WeakSet()
-
-
-def stop_threads_at_exit(space: Queue) -> None:
+def stop_threads_at_exit(space: Workspace) -> None:
     """Stop all threads that enqueue commands to this queue, when the process ends."""
     _spaces.add(space)
 

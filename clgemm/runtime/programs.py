@@ -188,9 +188,6 @@ def _binary(program: cl.Program, device: Device) -> bytes | None:
         return None
 
 
-_warned: set[str] = set()
-
-
 def _are_cached(device: cl.Device) -> bool:
     """Return whether clgemm caches a device's binaries: some drivers have a cache of their own."""
     switched_off = getattr(cl, "_PYOPENCL_NO_CACHE", False)  # set by the environment
@@ -234,10 +231,7 @@ def _store(key: str, binary: bytes) -> None:
         replace(path, content)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        message = f"compiled programs are not kept: {reason} in {path.parent}"
-        if message not in _warned:
-            _warned.add(message)
-            log.warning("%s", message)
+        warn_once(f"compiled programs are not kept: {reason} in {path.parent}")
 
 
 def _path(key: str) -> Path:

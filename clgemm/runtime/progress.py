@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
-__all__ = ["Callback", "Meter", "begun", "progress"]
+__all__ = ["SILENT", "Callback", "Meter", "begun", "progress"]
 
 Callback: TypeAlias = Callable[[int, int], object]
 
@@ -70,11 +70,13 @@ class Meter:
 
     Parameters
     ----------
+    callback : callable or None
+        None if nobody wants to know.
     total : int
         Multiply-adds of the product.
     """
 
-    def __init__(self, callback: Callback, total: int) -> None:
+    def __init__(self, callback: Callback | None, total: int) -> None:
         self._callback, self._total = callback, total
         self._done = 0
         self._next = time.monotonic() + AFTER_SECONDS
@@ -87,16 +89,18 @@ class Meter:
     def reach(self, done: int) -> None:
         """Note that so many are done in all, and call back if it is time."""
         self._done = done
-        if time.monotonic() >= self._next:
+        if self._callback is not None and time.monotonic() >= self._next:
             self._tell(done)
 
     def end(self) -> None:
         """Note that the product is complete."""
+        if self._callback is None:
+            return
         if 0 <= self._told < self._total or time.monotonic() >= self._next:
             self._tell(self._total)
 
     def _tell(self, done: int) -> None:
-        if done == self._told:
+        if done == self._told or self._callback is None:
             return
         self._told = done
         token = _callback.set(None)  # products of the callback's own are not told of
@@ -107,7 +111,10 @@ class Meter:
         self._next = time.monotonic() + EVERY_SECONDS
 
 
-def begun(total: int) -> Meter | None:
-    """Return the meter of a product that begins; None if nobody wants to know."""
+SILENT = Meter(None, 0)
+
+
+def begun(total: int) -> Meter:
+    """Return the meter of a product that begins."""
     callback = _callback.get()
-    return None if callback is None else Meter(callback, total)
+    return SILENT if callback is None else Meter(callback, total)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from weakref import WeakSet
 
-from clgemm.core.cache import forget_plans
+from clgemm.core.cache import forget_plans, warn_once
 from clgemm.core.plan import Plan
 from clgemm.core.problem import Problem
 from clgemm.core.threads import non_reentrant
@@ -31,7 +31,6 @@ __all__ = [
     "planned",
     "programs_of",
     "require_built",
-    "warn_unchecked",
 ]
 
 log = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ def ask(device: Device, problem: Problem, found: Planned) -> Verdict:
         return Verdict(reason, answer.get("details", ""))
     if reason or answer.get("on", key) != key:  # or it knows other records than this process
         because = f": {reason}" if reason else ""
-        warn_unchecked(f"{found.choice.config} is used unchecked on {device.label}{because}")
+        warn_once(f"{found.choice.config} is used unchecked on {device.label}{because}")
         return Verdict()
     verdicts.store(key, Verdict(), keep=False)
     return Verdict()
@@ -132,7 +131,7 @@ def answer_of_child(device: Device, job: str, **arguments: Any) -> dict[str, Any
     try:
         answer = trial.ask(job, device=identity(device), **arguments)
     except trial.UncheckedError as error:
-        warn_unchecked(f"{device.label} is used unchecked: {error}")
+        warn_once(f"{device.label} is used unchecked: {error}")
         return None
     verdicts.learn_built(answer.get("built", ()), keep=False)
     return answer
@@ -141,14 +140,6 @@ def answer_of_child(device: Device, job: str, **arguments: Any) -> dict[str, Any
 # A worker, which is such a child process, tries them itself.
 judge: Callable[[Device, Problem, Planned], Verdict] = ask
 on_bind: Callable[[Device, Plan], None] | None = None
-_warned: set[str] = set()
-
-
-def warn_unchecked(message: str) -> None:
-    """Log, once, that a trial could not be run."""
-    if message not in _warned:
-        _warned.add(message)
-        log.warning("%s", message)
 
 
 def _reject(device: Device, found: Planned, verdict: Verdict) -> None:

@@ -21,8 +21,9 @@ from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
 from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.pack.plan import copy_plan
 from clgemm.planning.cut import is_cut, parts, takes_seconds
-from clgemm.planning.planner import copy_plan_of, triangle_rows
+from clgemm.planning.planner import triangle_rows
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
@@ -41,7 +42,7 @@ from clgemm.runtime.operands import (
     with_axes,
     zeros,
 )
-from clgemm.runtime.progress import Meter, begun
+from clgemm.runtime.progress import SILENT, Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.copy_threads import copy_triangle, mirror
 from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
@@ -103,18 +104,13 @@ def multiply(
         if beta == 1:
             return None
         alpha = 0.0  # and so A and B are not read
-    if queue is not None:
-        return _multiply_on(
-            *((of_queue(queue),), queue, alpha, a, b, beta, c, wait_for, precision, triangles)
-        )
     while True:
-        devices = chosen()
+        devices = chosen() if queue is None else (of_queue(queue),)
+        by = devices[0].queue if queue is None else queue
         try:
-            return _multiply_on(
-                *(devices, devices[0].queue, alpha, a, b, beta, c, wait_for, precision, triangles)
-            )
+            return _multiply_on(devices, by, alpha, a, b, beta, c, wait_for, precision, triangles)
         except BrokenDeviceError:  # nothing was enqueued
-            if chosen() == devices:  # the user has named it
+            if queue is not None or chosen() == devices:  # the user has named it
                 raise
 
 
@@ -167,24 +163,21 @@ def multiply_exactly(
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     meter = begun(math.prod(c.shape) * a.shape[-1])
-    if (config := transfer_config(device)) is None:
+    if (pool := staging(device)) is None:
         _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
     else:
-        pool = staging(device, config)
-        advance = int if meter is None else meter.advance
         scalars = 1.0, 0.0, "strict"
         product = TiledProduct(
             *(*scalars, device, pool.space),
             is_symmetric=is_symmetric,
-            advance=advance,
+            advance=meter.advance,
             types=types,
         )
         with watched(is_wanted=False):
             done = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
         if is_symmetric and not done:
             mirror(c, pool)
-    if meter is not None:
-        meter.end()
+    meter.end()
 
 
 def _multiply_exactly_in_place(
@@ -247,17 +240,14 @@ def _multiply_on(
             _multiply_on(devices, queue, alpha, a, b, 0.0, whole, (), precision, "")
             if beta:
                 _add_scaled(whole, beta, c)
-            config = transfer_config(device)
-            pool = None if config is None else staging(device, config)
-            copy_triangle(c, whole, triangles == "lower", pool)
+            copy_triangle(c, whole, triangles == "lower", staging(device))
         return None
-    meter = begun(problem.shape.work) if alpha else None
+    meter = begun(problem.shape.work) if alpha else SILENT
     product = _Product(problem, alpha, a, b, beta, c, meter)
     found = None
     if len(devices) == 1 or not alpha or not _shared(product, devices):
         found = _on_first_that_works(product, devices, queue)
-    if meter is not None:
-        meter.end()
+    meter.end()
     return found if alpha and not any(overlaps) else None
 
 
@@ -269,20 +259,18 @@ def _sent_triangle(
     triangles: Triangles,
 ) -> bool:
     """Write one triangle of alpha A A', tile by tile. Return whether A was sent once for that."""
-    if (config := transfer_config(device)) is None:
+    if (pool := staging(device)) is None:
         return False
-    pool = staging(device, config)
     scalars = alpha, 0.0, precision
     product = TiledProduct(*scalars, device, pool.space, is_symmetric=True, triangles=triangles)
     share = share_of(pool, product, arrays)
     if not share.is_sent_once:
         return False
     a, _, c = arrays
-    if (meter := begun(c.size * a.shape[-1])) is not None:
-        share.product = product._replace(advance=meter.advance)
+    meter = begun(c.size * a.shape[-1])
+    share.product = product._replace(advance=meter.advance)
     run_product(Call([share], NO_COPIES, is_within(run_product)).run)
-    if meter is not None:
-        meter.end()
+    meter.end()
     return True
 
 
@@ -303,18 +291,13 @@ class _Product(NamedTuple):
     b: HostArray
     beta: float
     c: HostArray
-    meter: Meter | None
-
-    def advance(self, work: int) -> None:
-        """Record multiply-adds that are computed. This may raise an exception to end the call."""
-        if self.meter is not None:
-            self.meter.advance(work)
+    meter: Meter  # it may raise an exception to end the call
 
     def tiled(self, device: Device, space: Workspace, is_slow: bool = False) -> TiledProduct:
         """Return what a device computes with each tile."""
         precision, is_symmetric = self.problem.precision, self.problem.is_symmetric
         made = self.alpha, self.beta, precision, device, space, is_slow, is_symmetric
-        return TiledProduct(*made, advance=self.advance)
+        return TiledProduct(*made, advance=self.meter.advance)
 
 
 def _shared(product: _Product, devices: Sequence[Device]) -> bool:
@@ -329,9 +312,8 @@ def _shared(product: _Product, devices: Sequence[Device]) -> bool:
         return False
     stagings, products = [], []
     for device in equal:
-        config = transfer_config(device)
-        assert config is not None
-        pool = staging(device, config)
+        pool = staging(device)
+        assert pool is not None
         stagings.append(pool)
         products.append(product.tiled(device, pool.space)._replace(is_symmetric=False))
     try:
@@ -340,8 +322,7 @@ def _shared(product: _Product, devices: Sequence[Device]) -> bool:
         if beta:
             raise
         log.warning("clgemm: one of several GPUs failed, one computes the product: %s", error)
-        if meter is not None:
-            meter.reach(0)
+        meter.reach(0)
         return False
     if is_computed and problem.is_symmetric:
         mirror(c, stagings[0])
@@ -370,8 +351,7 @@ def _multiply_on_host(
     product: _Product, device: Device, queue: cl.CommandQueue
 ) -> BoundCall | SingleTransfer | None:
     problem, _, a, b, beta, c, _ = product
-    if (config := transfer_config(device)) is not None:
-        pool = staging(device, config)
+    if (pool := staging(device)) is not None:
         is_slow = device.kind == "CPU" and is_long(problem, device)
         return multiply_through(pool, product.tiled(device, pool.space, is_slow), a, b, c)
     space = workspace(queue)
@@ -443,10 +423,10 @@ def multiply_through(
 
 def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:
     """Compute a product whose operands the device uses where they lie."""
-    problem, alpha, a, b, beta, c, _ = product
+    problem, alpha, a, b, beta, c, meter = product
     bound = bind_in_place(problem, device, space, takes_addresses(device))
     execute(bound, alpha, a, b, beta, c)
-    product.advance(problem.shape.work)
+    meter.advance(problem.shape.work)
     return bound
 
 
@@ -469,7 +449,7 @@ def duplicate(
     if x.size:
         source = place(x).layout if order == "C" else place(x).layout.transposed()
         device = of_queue(queue)
-        plan = copy_plan_of(device, source)
+        plan = copy_plan(source, device.limits)
         matrices = {"a": place(x), "c": place(target)}
         target.add_event(workspace(queue).run(plan, device, matrices, wait_for=x.events))
     return target

@@ -222,12 +222,10 @@ class DeviceCopy:
             return self.is_made
 
     def _make(self, device: Device, with_digests: bool) -> None:
-        config = transfer_config(device)
-        assert config is not None
-        memory, lock = self.memory, workspace(device.queue).lock
+        pool, memory, lock = staging(device), self.memory, workspace(device.queue).lock
+        assert pool is not None
         with lock:
             buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, memory.nbytes)
-            queue = staging(device, config).up
         # Before it is copied: what changes it in between is found out later.
         if with_digests:
             self.tracking = track(memory)
@@ -235,11 +233,11 @@ class DeviceCopy:
         for first in range(0, memory.size, PIECE):
             with lock:
                 event = cl.enqueue_copy(
-                    *(queue, buffer, memory[first : first + PIECE]),
+                    *(pool.up, buffer, memory[first : first + PIECE]),
                     dst_offset=ITEM_BYTES * first,
                     is_blocking=False,
                 )
-                queue.flush()
+                pool.up.flush()
             event.wait()
         self.buffer = buffer
 
@@ -293,13 +291,8 @@ def make_room(device: Device) -> bool:
 
     Copies in use are released when their product ends.
     """
-    context = device.context
     with _lock:
-        copies = _copies.get(context)
-        found = bool(copies)
-        if copies:
-            copies.clear()
-        return found
+        return bool(_copies.pop(device.context, None))
 
 
 def containing(x: HostArray) -> list[Region]:

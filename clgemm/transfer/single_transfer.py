@@ -83,11 +83,9 @@ class SingleTransfer(NamedTuple):
     def repeat(self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray) -> None:
         """Compute it for other arrays, of which those of the first call may have been views."""
         meter = begun(self.work)
-        advance = int if meter is None else meter.advance
-        product = self.product._replace(alpha=alpha, beta=beta, advance=advance)
+        product = self.product._replace(alpha=alpha, beta=beta, advance=meter.advance)
         self._replace(product=product).compute(a, b, c, is_within(run_product))
-        if meter is not None:
-            meter.end()
+        meter.end()
 
     def reusable(self, *arrays: HostArray) -> SingleTransfer | None:
         """Return what repeats the product, with nothing of the first call.
@@ -148,16 +146,22 @@ def _run(
         if route.is_threaded:
             copier = Copier(staging, True, MOST_THREADS)
         try:
-            filled = _made(copier, copies(route.up, views, chunks, is_up=True))
+            wanted = copies(route.up, views, chunks, is_up=True)
+            if copier is not None:
+                for copy in wanted:
+                    copier.copy(copy)
             buffers = [product.allocate(FLOAT_BYTES * size) for size in route.sizes]
-            for copy in filled:
+            for copy in _made(copier, wanted):
                 if copy.is_last:
                     into = buffers[copy.number >= route.operands]
                     _send(space, into, chunks, route.up[copy.number])
             arriving = _multiply(call, buffers, route, chunks, check)
             results = copies(route.down, views, chunks, is_up=False)
-            if copier is None:
-                _store_here(results, arriving)
+            if copier is None:  # when all of it is there
+                for event in arriving:
+                    event.wait()
+                for _ in _made(None, results):
+                    pass
             else:
                 of_c = len(route.down) - (check is not None)
                 _store(copier, results, arriving, of_c)
@@ -169,32 +173,12 @@ def _run(
 
 
 def _made(copier: Copier[PlacedCopy] | None, wanted: Iterator[PlacedCopy]) -> Iterator[PlacedCopy]:
-    """Hand out copies; yield each when it is made, by the caller where there is no copier."""
-    if copier is None:
-        return _made_here(wanted)
-    for copy in wanted:
-        copier.copy(copy)
-    return _returned(copier)
-
-
-def _made_here(wanted: Iterator[PlacedCopy]) -> Iterator[PlacedCopy]:
+    """Yield the copies that were handed out, as they are made; the caller's without a copier."""
+    while copier is not None and copier.under_way:
+        yield from copier.done(SIGNALS_SECONDS)
     for copy in wanted:
         np.copyto(copy.target, copy.source)
         yield copy
-
-
-def _returned(copier: Copier[PlacedCopy]) -> Iterator[PlacedCopy]:
-    """Yield the copies that have been handed out, as they are made."""
-    while copier.under_way:
-        yield from copier.done(SIGNALS_SECONDS)
-
-
-def _store_here(results: Iterator[PlacedCopy], arriving: Sequence[cl.Event]) -> None:
-    """Copy the result when all of it is there."""
-    for event in arriving:
-        event.wait()
-    for each in results:
-        np.copyto(each.target, each.source)
 
 
 def _store(
@@ -218,7 +202,7 @@ def _store(
             copier.copy(each)
         else:  # flags are copied before a thread would take them
             np.copyto(each.target, each.source)
-    for _ in _returned(copier):
+    for _ in _made(copier, results):
         pass
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import logging
 import threading
 import weakref
@@ -22,6 +21,7 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.threads import NestedCallError
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
+from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.waiting import finish
@@ -57,9 +57,8 @@ class Staging:
             cl.CommandQueue(device.context, device.cl_device) for _ in range(3)
         )
         self._free: list[Chunk] = []
-        # All that live, so that one which an exception has lost does not count.
+        # All that live, by identity, so that one which an exception has lost does not count.
         self._chunks: weakref.WeakValueDictionary[int, Chunk] = weakref.WeakValueDictionary()
-        self._numbers = itertools.count()
         self._returned = threading.Condition()
         kept_memory.register(self)
 
@@ -109,7 +108,7 @@ class Staging:
                 with lock:
                     while len(chunks) < count:
                         chunks.append(self._new_chunk())
-                        self._chunks[next(self._numbers)] = chunks[-1]
+                        self._chunks[id(chunks[-1])] = chunks[-1]
             yield chunks
         finally:
             with self._returned:
@@ -127,10 +126,8 @@ class Staging:
             chunks, self._free = self._free, []
             # What still refers to one, such as the frames of an exception that a program keeps,
             # does not use it: it does not count any more.
-            given = set(map(id, chunks))
-            numbers = [number for number, chunk in self._chunks.items() if id(chunk) in given]
-            for number in numbers:
-                self._chunks.pop(number, None)
+            for key in map(id, chunks):
+                self._chunks.pop(key, None)
             self._returned.notify_all()
         with self.space.lock:  # the driver is called
             chunks.clear()
@@ -167,8 +164,10 @@ _all: weakref.WeakKeyDictionary[Device, Staging] = weakref.WeakKeyDictionary()
 _lock = threading.RLock()
 
 
-def staging(device: Device, config: TransferConfig) -> Staging:
-    """Return a device's staging, made at the first request."""
+def staging(device: Device) -> Staging | None:
+    """Return a device's staging, made when first needed; None if it uses host arrays in place."""
+    if (config := transfer_config(device)) is None:
+        return None
     with _lock:
         if device not in _all:
             _all.setdefault(device, Staging(device, config))

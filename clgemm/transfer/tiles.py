@@ -28,7 +28,7 @@ from clgemm.core.problem import (
 from clgemm.core.transfer import Stream, Tile, count_pieces, make_stream, pieces
 from clgemm.hardware.device import Device
 from clgemm.kernels.exact.plan import Types
-from clgemm.planning.planner import copy_plan_of
+from clgemm.kernels.pack.plan import copy_plan
 from clgemm.runtime import exact
 from clgemm.runtime.enqueueing import enqueue_transfer
 from clgemm.runtime.execute import BoundCall, bind, execute_matrices
@@ -521,7 +521,7 @@ class Share:
         shape, strides = (tuple(x[i] for i in axes) for x in (turned.shape, turned.strides))
         source, place = Layout(shape, strides, LARGEST_ALIGNMENT), math.prod(shape)
         dense = dense_layout(shape, tuple(range(len(shape))), LARGEST_ALIGNMENT)
-        plan = copy_plan_of(self.product.device, source)
+        plan = copy_plan(source, self.product.device.limits)
         slots = {"a": Matrix(c.buffer, 0, source), "c": Matrix(c.buffer, place, dense)}
         with self.space.lock:
             done = self.space.run(plan, self.product.device, slots)

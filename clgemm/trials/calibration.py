@@ -306,7 +306,7 @@ def _plans(device: Device, shape: Shape) -> list[tuple[Plan, bool]]:
     for precision in ("strict", "float32"):
         problem = Problem.of(shape, precision)
         for family in planner.families(device):
-            if bool(family.instructions) == (precision != "strict") and family.is_modelled:
+            if bool(family.instructions) == (precision != "strict"):
                 plans = []
                 for choice in family.candidates(problem, device.traits):
                     part, is_turned = planner.oriented(problem, family, choice, device.traits)

@@ -188,7 +188,6 @@ KEPT = {
     "hardware.diagnosis._why_not_loaded": DEVICES,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
-    "planning.planner.copy_plan_of": PURE,
     "planning.transfers._default_config": MACHINE,
     "records.tuned.shipped": SHIPPED,
     "records.tuned.kernels_hash": PURE,

@@ -18,13 +18,12 @@ from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.cached.family import cached_configs
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.outer_product.family import outer_config
-from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
+from clgemm.kernels.pack.plan import VectorPackConfig, copy_config, copy_plan, pack_config
 from clgemm.kernels.skinny_cpu.family import skinny_config
 from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.sources import BUFFER, parameter_types, text_of, used_by
-from clgemm.kernels.tensor_core.config import MmaVariant, WgmmaVariant
-from clgemm.kernels.tensor_core.narrow import NarrowConfig, make_narrow_plan
-from clgemm.kernels.tensor_core.plan import make_tensor_plan
+from clgemm.kernels.tensor_core.narrow import NarrowConfig
+from clgemm.kernels.tensor_core.plan import MmaVariant, WgmmaVariant, make_tensor_plan
 from clgemm.kernels.tiled.family import lane_configs
 
 UNFUSED, FUSED = GPU_LIMITS, replace(GPU_LIMITS, fused_split_k=True)  # split-k
@@ -33,7 +32,7 @@ LOCAL = lane_configs()[1]
 PACK = pack_config(FUSED, LOCAL.tile_m), pack_config(FUSED, LOCAL.tile_n)
 FALLBACK = fallback_by(LOCAL, PACK, UNFUSED)
 REGISTER = register_config(16, True, False)
-VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
+VECTOR_PACK = (VectorPackConfig.of(REGISTER.tile_m, True),)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 MMA = MmaVariant(swizzle=2, guard=True)
@@ -55,7 +54,7 @@ def plans():
     """Plans that launch each kernel with each set of its optional arguments."""
     a, b, c = product(100, 130, 70, 3)
     yield make_scaling_plan(c, DIRECT)
-    yield make_copy_plan(a, copy_config(UNFUSED))
+    yield copy_plan(a, UNFUSED)
     yield make_plan(a, b, c, DIRECT, None, UNFUSED)
     for m, n, k in ((256, 256, 1000), (1000, 1000, 1000)):
         a, b, c = product(m, n, k)
@@ -69,8 +68,8 @@ def plans():
     yield make_tensor_plan(*product(300, 200, 65), replace(WIDE, guard=False), FALLBACK, UNFUSED)
     for limits in (UNFUSED, FUSED):
         yield make_plan(*product(2, 256, 4096), skinny_lanes_config(2, limits), None, limits)
-        yield make_narrow_plan(*product(64, 4096, 4096), FEW, limits)
-    yield make_narrow_plan(*product(40_000, 20, 600), FEW, FUSED)
+        yield make_plan(*product(64, 4096, 4096), FEW, None, limits)
+    yield make_plan(*product(40_000, 20, 600), FEW, None, FUSED)
     for limits in (UNFUSED, FUSED):
         skinny = fallback_by(skinny_lanes_config(2, limits), None, limits)
         yield make_tensor_plan(*product(2, 256, 4096), MMA, skinny, limits)
@@ -193,10 +192,7 @@ def fits(value, kind):
 
 def test_the_plans_here_launch_every_kernel():
     """Each kernel of each family, with its optional arguments and without."""
-    every = {
-        kind.family
-        for kind in used_by(*(kind for x in FAMILIES for kind in (x.config, *x.kernels)))
-    }
+    every = {kind.family for kind in used_by(*(family.config for family in FAMILIES))}
     with_options = ("tiled", "skinny_gpu", "tensor_narrow")
     every |= {f"{name} fused_split_k" for name in with_options} | {"blocked packs"}
     fallbacks = ("pack", "tiled", "tiled fused_split_k", "reduce", "direct", "skinny_gpu")
@@ -228,5 +224,5 @@ def test_every_family_in_opencl_c_that_a_gpu_can_run_can_be_a_fallback():
     found = [family for family in FAMILIES if family.runs_on(traits) and not family.instructions]
     assert {family.name for family in found} >= {"direct", "outer_product", "skinny_gpu", "tiled"}
     for family in found:
-        for kind in used_by(family.config, *family.kernels):
+        for kind in used_by(family.config):
             assert list(parameter_types(kind))[-2:] == ["gate", "gate_most"], kind.family

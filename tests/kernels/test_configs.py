@@ -9,16 +9,17 @@ import pytest
 
 from clgemm.core.config import variant_of
 from clgemm.core.traits import Limits
-from clgemm.kernels.blocked.config import BlockedVariant
-from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.blocked.family import BlockedVariant, register_config
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.finite.plan import FiniteConfig
-from clgemm.kernels.pack.plan import PackConfig, VectorPackVariant, vector_pack_config
+from clgemm.kernels.pack.plan import PackConfig, VectorPackConfig, VectorPackVariant
 from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuVariant, skinny_lanes_config
 from clgemm.kernels.split_k.plan import ReduceConfig
-from clgemm.kernels.tiled.config import TiledVariant
+from clgemm.kernels.tensor_core.narrow import NARROW_COLUMNS, NarrowConfig, NarrowVariant
+from clgemm.kernels.tensor_core.plan import MmaVariant, SplitConfig, WgmmaVariant
 from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
+from clgemm.kernels.tiled.plan import TiledVariant
 
 LIMITS = Limits(
     local_memory_bytes=32 * 1024,
@@ -29,16 +30,22 @@ LIMITS = Limits(
 )
 LARGE = lane_configs()[0]
 LANES = skinny_lanes_config(1, LIMITS)
-VECTOR_PACK = vector_pack_config(48, False)
+VECTOR_PACK = VectorPackConfig.of(48, False)
 REGISTER = [register_config(width, True, False) for width in (2, 4, 8, 16)]
+WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
+MMA = MmaVariant(swizzle=2, guard=True)
+FEW = NarrowConfig(columns=64, ahead=2)
 SHIPPED = [
+    *(WIDE, replace(WIDE, tile_n=128, stages=3), replace(WIDE, guard=False, int8=True)),
+    *(MMA, SplitConfig(guard=True)),
+    *(NarrowConfig(columns, ahead=2) for columns in NARROW_COLUMNS),
     *lane_configs(),
     *gpu_configs(),
     *nvidia_configs(),
     *(skinny_lanes_config(rows, LIMITS) for rows in (1, 2, 3, 8)),
     *REGISTER,
     *(skinny_config(rows, width, True) for rows in (1, 4) for width in (2, 4, 8, 16)),
-    *(vector_pack_config(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
+    *(VectorPackConfig.of(tile, True) for c in REGISTER for tile in (c.tile_m, c.tile_n)),
 ]
 FAMILIES = [TiledVariant, BlockedVariant, DirectConfig, PackConfig, VectorPackVariant]
 FAMILIES += [SkinnyCpuConfig, SkinnyGpuVariant, ReduceConfig, FiniteConfig]
@@ -111,6 +118,15 @@ def test_shipped_configs_keep_their_own_constraints(config):
             "vector_columns=16 differs from vector_rows=8",
         ),
         (ReduceConfig(group=1, parts=1, width=3), "width=3 is not one of"),
+        (replace(WIDE, tile_n=192), "tile_n=192"),
+        (replace(WIDE, stages=3), "bytes of local memory exceed"),
+        (replace(WIDE, stages=0), "stages=0"),
+        (replace(WIDE, swizzle=0), "swizzle=0"),
+        (replace(WIDE, int8=True), "int8=True needs guard=False"),
+        (replace(MMA, guard=False, int8=True), "int8=True needs wgmma"),
+        (replace(FEW, columns=48), "columns=48"),
+        (replace(FEW, ahead=0), "ahead=0"),
+        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
         (replace(skinny_config(4, 8, True), strip=100), "strip=100 is not a multiple of .* = 24"),
     ],
 )

@@ -19,29 +19,27 @@ from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.traits import Limits
 from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
-from clgemm.kernels.blocked import family as blocked_family
-from clgemm.kernels.blocked import plan as blocked_plan
-from clgemm.kernels.blocked.config import BlockedConfig, BlockedEstimate
-from clgemm.kernels.blocked.family import register_config
+from clgemm.kernels.blocked import family as blocked
+from clgemm.kernels.blocked.family import BlockedConfig, BlockedEstimate, register_config
 from clgemm.kernels.cached.family import CachedConfig, cached_configs
 from clgemm.kernels.common import panels
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import DirectConfig
 from clgemm.kernels.outer_product.family import DEPTHS, OuterProductConfig
 from clgemm.kernels.pack import plan as pack_plan
-from clgemm.kernels.pack.plan import PackConfig, copy_config, pack_config, vector_pack_config
+from clgemm.kernels.pack.plan import PackConfig, VectorPackConfig, copy_config, pack_config
 from clgemm.kernels.skinny_cpu.family import SkinnyCpuConfig, skinny_config
 from clgemm.kernels.skinny_gpu import family as skinny_plan
 from clgemm.kernels.skinny_gpu.family import SkinnyGpuConfig, skinny_lanes_config
 from clgemm.kernels.split_k import plan as split_k_plan
 from clgemm.kernels.split_k.plan import ReduceConfig
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate
 from clgemm.kernels.tiled.family import gpu_configs, lane_configs, nvidia_configs
+from clgemm.kernels.tiled.plan import TiledConfig, TiledEstimate
 from clgemm.planning import bounded, planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.transfer import call_cache
+from clgemm.transfer import call_cache, multiply
 from clgemm.transfer.multiply import duplicate
 
 ODD_TILES = TiledConfig(
@@ -150,7 +148,7 @@ def choice_of(config, device):
     if isinstance(config, SkinnyCpuConfig):
         return Choice(config, (copy_config(device.limits),))
     if isinstance(config, BlockedConfig):
-        return Choice(config, (vector_pack_config(config.tile_m, config.prefetch > 0),))
+        return Choice(config, (VectorPackConfig.of(config.tile_m, config.prefetch > 0),))
     tiles = config.tile_m, config.tile_n
     return Choice(config, tuple(pack_config(device.limits, t) for t in tiles))
 
@@ -181,8 +179,9 @@ def choose(choice, device, monkeypatch):
 
 def plan_anew(monkeypatch):
     """Forget plans, and forget those made from now on at the end."""
-    for name in ("plan_of", "make_plan", "copy_plan_of"):
+    for name in ("plan_of", "make_plan"):
         monkeypatch.setattr(planner, name, lru_cache(getattr(planner, name).__wrapped__))
+    monkeypatch.setattr(multiply, "copy_plan", pack_plan.copy_plan.__wrapped__)
     monkeypatch.setattr(call_cache, "_calls", {})
 
 
@@ -378,7 +377,7 @@ def test_products_in_blocks(config, stack, device, monkeypatch):
     """Packed operands larger than the scratch budget: blocks of k, m, n and of the stack."""
     monkeypatch.setattr(panels, "SCRATCH_BYTES", 2 * 24 * 16 * 4)
     monkeypatch.setattr(panels, "SMALLEST_DEPTH", 8)
-    monkeypatch.setattr(blocked_plan, "TRANSPOSED", 8)
+    monkeypatch.setattr(blocked, "TRANSPOSED", 8)
     monkeypatch.setattr(panels, "LAST_GROUP", 30)
     force(config, device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -461,7 +460,7 @@ def spread_out(monkeypatch):
             slice_k = round_up(ceil_div(k, cuts), block_k)
             return BlockedEstimate(1, config.tile_n, slice_k, min(lists, units))
 
-        monkeypatch.setattr(blocked_plan, "register_spread", chosen)
+        monkeypatch.setattr(blocked, "register_spread", chosen)
 
     return spread
 
@@ -496,11 +495,11 @@ def test_blocks_in_lists(lists, device, monkeypatch, spread_out):
 
 
 @pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
-@pytest.mark.parametrize("near", [0, blocked_plan.PACKED_NEAR])
+@pytest.mark.parametrize("near", [0, blocked.PACKED_NEAR])
 def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, spread_out):
     """Blocks of A and of k, matrices with an A of their own or shared, slices; A as it may lie."""
-    monkeypatch.setattr(blocked_plan, "PACKED_NEAR", near)
-    monkeypatch.setattr(blocked_plan, "PACKED_MEANWHILE", 0)
+    monkeypatch.setattr(blocked, "PACKED_NEAR", near)
+    monkeypatch.setattr(blocked, "PACKED_MEANWHILE", 0)
     spread_out(cuts=2, lists=2)
     force(replace(config, block_k=16, in_place=False), device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -517,8 +516,8 @@ def test_packing_by_who_multiplies_or_before(near, config, device, monkeypatch, 
 @pytest.mark.parametrize("cuts", [(1, 16), (2, 32), (3, 16), (3, 32)])
 def test_packing_in_parts(cuts, config, device, monkeypatch, spread_out):
     """A launch packs A in parts of so many panels and columns of a block, the last ones smaller."""
-    monkeypatch.setattr(blocked_plan, "PACKED_NEAR", 0)
-    monkeypatch.setattr(blocked_plan.RegisterPanels, "_cuts", lambda *_: cuts)
+    monkeypatch.setattr(blocked, "PACKED_NEAR", 0)
+    monkeypatch.setattr(blocked.RegisterPanels, "_cuts", lambda *_: cuts)
     spread_out(cuts=1, lists=1)
     force(replace(config, block_k=48, in_place=False), device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -529,10 +528,10 @@ def test_packing_in_parts(cuts, config, device, monkeypatch, spread_out):
 
 
 @pytest.mark.parametrize("config", [ODD_REGISTERS, REGISTER[-1]], ids=name)
-@pytest.mark.parametrize("most", [0, blocked_plan.PACKED_MEANWHILE])
+@pytest.mark.parametrize("most", [0, blocked.PACKED_MEANWHILE])
 def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out):
     """Rows of A that are neighbours; whole panels and edges of A and B; blocks of k, slices."""
-    monkeypatch.setattr(blocked_plan, "PACKED_MEANWHILE", most)
+    monkeypatch.setattr(blocked, "PACKED_MEANWHILE", most)
     spread_out(cuts=2, lists=2)
     force(replace(config, block_k=16, in_place=False), device, monkeypatch)
     rng = np.random.default_rng(7)
@@ -547,7 +546,7 @@ def test_packing_while_multiplying(most, config, device, monkeypatch, spread_out
 @pytest.mark.parametrize("config", REGISTER, ids=name)
 def test_blocks_stored_along_their_columns(config, device, monkeypatch):
     """C' = B' A', operands in each other's place: whole vectors, edges, what C was before."""
-    monkeypatch.setattr(blocked_family, "is_faster_transposed", lambda *_: True)
+    monkeypatch.setattr(blocked, "is_faster_transposed", lambda *_: True)
     force(replace(config, block_k=16), device, monkeypatch)
     rng = np.random.default_rng(7)
     k, tile_m, tile_n = 19, config.tile_m, config.tile_n

@@ -11,14 +11,14 @@ from planned import LIMITS, dense, make_plan, make_scaling_plan, matrices_of, wo
 from clgemm.core.plan import Element
 from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.direct.family import DirectConfig
-from clgemm.kernels.pack.plan import copy_config, make_copy_plan, pack_config, vector_pack_config
+from clgemm.kernels.pack.plan import VectorPackConfig, copy_plan, pack_config
 from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
 from clgemm.kernels.tiled.family import lane_configs
 
 CONFIG = replace(lane_configs()[1], in_place=False)
 PACK = (pack_config(LIMITS, CONFIG.tile_m), pack_config(LIMITS, CONFIG.tile_n))
 REGISTER = register_config(16, True, False)
-VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
+VECTOR_PACK = (VectorPackConfig.of(REGISTER.tile_m, True),)
 DIRECT = DirectConfig(items_m=8, items_n=8, work_m=2, width=2, fma=False)
 SKINNY = skinny_lanes_config(2, LIMITS)
 MANY_ROWS = dense(2**26, 8), dense(8, 2), dense(2**26, 2)
@@ -48,7 +48,7 @@ def test_a_launch_has_no_more_work_items_than_every_device_takes(operands, confi
 def test_copies_and_scalings_have_no_more_work_items_than_every_device_takes(shape):
     """Large ones are cut into launches, and each element is copied or scaled once."""
     *batch, m, n = shape
-    copied = make_copy_plan(dense(m, n, *batch), copy_config(LIMITS))
+    copied = copy_plan(dense(m, n, *batch), LIMITS)
     scaled = make_scaling_plan(dense(m, n, *batch), DIRECT)
     for made, sizes in ((copied, ("rows", "columns")), (scaled, ("m", "n"))):
         assert max(step.groups * step.config.items for step in made.steps) < 2**31

@@ -26,7 +26,7 @@ SHARED = {"common", "exact", "finite", "mirror", "pack", "split_k", "ladder"}
 # Modules that name a family, and why.
 NAMING = {
     REGISTRY: "it is the registry",
-    "kernels/tensor_core/config.py": "a hash of tensor cores covers their fallback's kernels",
+    "kernels/tensor_core/plan.py": "a hash of tensor cores covers their fallback's kernels",
 }
 
 PROGRAM = """

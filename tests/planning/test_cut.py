@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import clgemm
 from clgemm.core.cache import forget_plans
 from clgemm.core.plan import ceil_div
-from clgemm.core.problem import Layout, Problem, Shape
-from clgemm.core.transfer import cuts
+from clgemm.core.problem import Problem, Shape
 from clgemm.planning import cut
 from clgemm.planning.cut import sizes_for
 from clgemm.transfer import call_cache, multiply
@@ -57,12 +56,6 @@ def test_parts_have_the_bits_of_the_whole(shape, transposed, device, second, mon
     updated = clgemm.sgemm(1.0, a, b, 2.0, whole) if not batch else None
     assert updated is None or updated.shape == whole.shape
     assert made
-
-
-def test_a_part_has_the_whole_depth():
-    """A part is planned as its rows of A times its columns of B, over all of k."""
-    part = cut._of_shape(Problem.of(Shape(700, 500, 300), "float32"), (128, 64))
-    assert [x.shape for x in part.layouts] == [(128, 300), (300, 64), (128, 64)]
 
 
 def test_large_products_are_cut(device):
@@ -127,18 +120,3 @@ def test_no_small_part_is_left_at_the_end_of_an_axis():
     """The last part of an axis has at least half of the length of the others."""
     steps = sizes_for((60_000, 60_000), 60_000, 2**36)
     assert 60_000 % steps[0] > steps[0] // 2
-
-
-def test_a_part_takes_rows_of_a_and_columns_of_b():
-    """The blocks of A and B of a part multiply to the part of C."""
-    a = np.arange(2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
-    b = np.arange(3 * 5, dtype=np.float32).reshape(1, 3, 5)
-    box = (slice(1, 2), slice(1, 3), slice(2, 5))
-    layouts = [Layout(x.shape, tuple(s // 4 for s in x.strides)) for x in (a, b)]
-    block_a, block_b = cut._matrix_blocks(box, *layouts)
-    np.testing.assert_array_equal(a[block_a] @ b[block_b], (a @ b)[box])
-
-
-def test_an_axis_is_cut_into_equal_parts_and_a_rest():
-    """The parts of an axis are equal, and the rest is the last one."""
-    assert cuts(10, 4) == [slice(0, 4), slice(4, 8), slice(8, 10)]

@@ -20,7 +20,7 @@ from clgemm.kernels.blocked.family import register_config
 from clgemm.kernels.pack.plan import copy_config
 from clgemm.kernels.skinny_cpu.family import skinny_config
 from clgemm.kernels.skinny_gpu.family import skinny_lanes_config
-from clgemm.kernels.tensor_core.config import WgmmaConfig
+from clgemm.kernels.tensor_core.plan import WgmmaConfig
 from clgemm.kernels.tiled.family import lane_configs
 from clgemm.records import tuned
 from clgemm.records.tuned import Findings, as_json, choice_from, findings_from

@@ -57,16 +57,6 @@ def test_changes_that_sums_do_not_see_are_found(change):
     assert not part(memory, expected).is_same()
 
 
-def test_zeros_of_either_sign_and_nans_are_told_apart():
-    """It is the bits that count, as for the device."""
-    memory = np.zeros(7, np.float32)
-    memory[3] = np.nan
-    expected = digests(memory)
-    assert part(memory, expected).is_same()
-    memory[5] = -0.0
-    assert not part(memory, expected).is_same()
-
-
 def test_only_the_rows_that_are_asked_for_count():
     """A product that reads a part of an array compares that part."""
     memory = reals(5 * ROW)

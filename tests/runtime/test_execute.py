@@ -48,7 +48,6 @@ def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):
     out = cl_array.empty(queue, (40, 40), np.float32)
     gates = [cl.enqueue_marker(other) for _ in range(2)]
     other.flush()  # as OpenCL demands before another queue waits for them
-    other.flush()  # as OpenCL demands before another queue waits for them
     clgemm.matmul(a, b, out=out)
     monkeypatch.setattr(cl, "enqueue_nd_range_kernel", recording)
     for gate in (gates[0], gates[0], gates[1]):

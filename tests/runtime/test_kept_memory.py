@@ -56,10 +56,10 @@ def test_what_is_kept_is_given_back_on_request(device, eager, monkeypatch):
     own = clgemm.Device(device.cl_device, transfer=TRANSFER)
     with clgemm.device(own):
         products()
-        assert staging(own, TRANSFER).kept_bytes() > 0
+        assert staging(own).kept_bytes() > 0
         assert kept_memory.kept_bytes() >= 4 * N * N
         clgemm.release()
-        assert staging(own, TRANSFER).kept_bytes() == 0
+        assert staging(own).kept_bytes() == 0
         assert kept_memory.kept_bytes() < eager + FEW
         products()
     clgemm.release()

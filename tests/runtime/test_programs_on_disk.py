@@ -25,7 +25,7 @@ ONES = np.ones((40, 40), np.float32)
 def folder(monkeypatch, tmp_path):
     """Set an empty cache folder, and forget which warnings were logged."""
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(module, "_warned", set())
+    module.warn_once.cache_clear()
     return program_cache_folder()
 
 

@@ -645,12 +645,6 @@ def test_a_product_within_another_makes_no_copy(tiled):
         assert operand_copies(tiled, x, w).of_operands[1] is not None
 
 
-def test_without_resident_arrays_operand_copies_cost_nothing(tiled):
-    """One object serves them all."""
-    x = integers(4, 4)
-    assert operand_copies(tiled, x, x) is resident.NO_COPIES
-
-
 @pytest.mark.parametrize("where", ["memory", "transfer"])
 def test_without_memory_for_a_copy_the_array_is_sent(tiled, where, monkeypatch, caplog, sent):
     """Products are right, it is tried once, and the log says so."""

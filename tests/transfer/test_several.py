@@ -106,11 +106,11 @@ def test_one_b_of_a_batch_and_an_overlapping_result(equals, calls):
 
 def test_each_element_is_copied_once(equals, calls, monkeypatch):
     """A piece of B that is in pinned memory goes to all devices."""
-    pool, copied = staging(equals[0], TRANSFER), []
+    pool, copied = staging(equals[0]), []
     copy = pool.copy
     monkeypatch.setattr(pool, "copy", lambda x, y: (copied.append(x.size), copy(x, y)))
     for other in equals[1:]:
-        monkeypatch.setattr(staging(other, TRANSFER), "copy", None)
+        monkeypatch.setattr(staging(other), "copy", None)
     np.testing.assert_array_equal(clgemm.matmul(a := whole(M, K), b := whole(K, N)), a @ b)
     assert sum(copied) == M * K + K * N + M * N
     assert calls == [True]
@@ -175,7 +175,7 @@ def plant(monkeypatch, *failing):
 def test_if_one_device_fails_another_computes_the_product(equals, calls, monkeypatch, caplog):
     """Whichever fails, the result is right, the log says it, and pinned memory is given back."""
     a, b = whole(M, K), whole(K, N)
-    pools = [staging(device, TRANSFER) for device in equals]
+    pools = [staging(device) for device in equals]
     for number, device in enumerate(equals[:2]):
         with monkeypatch.context() as patch:
             plant(patch, device)
@@ -268,7 +268,7 @@ def test_a_result_is_known_to_be_finite_only_if_it_is(value, equals, calls):
 def test_devices_share_the_threads_that_copy(device):
     """Two devices use the same threads for copies."""
     own = [clgemm.Device(device.cl_device, transfer=TRANSFER) for _ in range(2)]
-    first, second = (Copier(staging(each, TRANSFER), True) for each in own)
+    first, second = (Copier(staging(each), True) for each in own)
     assert first._threads is second._threads is not None
 
 

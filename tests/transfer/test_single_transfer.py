@@ -176,7 +176,7 @@ def test_threads_copy_pieces_of_a_chunk_at_most(in_pieces, sent):
 def test_after_a_failure_of_pieces_nothing_is_lost(fails, in_pieces, monkeypatch):
     """No thread copies any more, chunks are back, and the next call works."""
     a, b, out = integers(60, 50), integers(50, 40), integers(60, 40)
-    before, pool = out.copy(), staging(in_pieces, IN_PIECES)
+    before, pool = out.copy(), staging(in_pieces)
 
     def fail(target, source):
         if np.shares_memory(
@@ -214,7 +214,7 @@ def test_after_a_failure_nothing_is_lost(own, sent, monkeypatch):
         with pytest.raises(cl.RuntimeError, match="refused"):
             clgemm.matmul(a, b, out=out)
     np.testing.assert_array_equal(out, before)
-    pool = staging(own, own.transfer)
+    pool = staging(own)
     assert len(pool._free) == pool._made()
     np.testing.assert_array_equal(clgemm.matmul(a, b, out=out), a @ b)
 
@@ -232,7 +232,7 @@ def test_nobody_else_uses_the_queue(config, device, monkeypatch):
         np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
     for queue in theirs:
         np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b, 1.0, c, queue=queue), a @ b + c)
-    assert {*used} == {staging(each, config).queue for each in (own, of_queue(own.queue))}
+    assert {*used} == {staging(each).queue for each in (own, of_queue(own.queue))}
     assert not {*used} & {*theirs}
 
 
@@ -273,9 +273,6 @@ def test_arrays_that_repeat_elements_are_sent_right_each_time(sent):
         for _ in range(3):
             np.testing.assert_array_equal(clgemm.matmul(x, b), x @ b)
     assert len(sent) == 12
-
-
-CALLER = replace(TINY, threaded_bytes=2**30)
 
 
 @st.composite
@@ -348,20 +345,6 @@ def test_every_element_arrives_where_its_layout_says(
         assert len(each.parts) == 1 or not route.is_threaded
 
 
-def test_the_caller_sends_a_chunk_at_a_time():
-    """What is in it goes in one transfer, unless it goes to two buffers."""
-    a, b, c = integers(10, 20), integers(20, 30), integers(10, 30)
-    route = make_route((a, b, c), True, CALLER, False)
-    assert [(each.chunk, each.first, each.size) for each in route.up] == [(0, 0, 808), (1, 0, 300)]
-    assert (route.operands, route.chunks) == (1, 2)
-    route = make_route((a, b, c), True, replace(CALLER, chunk_bytes=2**14), False)
-    assert [(each.chunk, each.first, each.size) for each in route.up] == [
-        (0, 0, 808),
-        (0, 816, 300),
-    ]
-    assert (route.operands, route.chunks) == (1, 1)
-
-
 def test_threads_get_pieces_of_a_share_of_the_product():
     """They are no smaller than copies that pay, and no larger than a chunk."""
     cases = (1200, 2**24, 6), (300, 2**24, 1), (1200, 2**19, 12), (3000, 2**26, 6)
@@ -370,13 +353,3 @@ def test_threads_get_pieces_of_a_share_of_the_product():
         config = replace(TINY, chunk_bytes=chunk_bytes)
         route = make_route((x, x, x), False, config, False)
         assert [len(route.up), len(route.down)] == [2 * pieces, pieces]
-
-
-@pytest.mark.parametrize("is_threaded", [False, True])
-def test_routes_of_equal_arrays_are_made_once(is_threaded):
-    """They are looked up by shapes and strides."""
-    config = replace(TINY, threaded_bytes=0 if is_threaded else 2**30)
-    first, second = (
-        make_route([integers(9, 9) for _ in range(3)], False, config, False) for _ in range(2)
-    )
-    assert first is second

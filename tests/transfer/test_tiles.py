@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pyopencl as cl
-import pyopencl.array as cl_array
 import pytest
 from hypothesis import given, settings
 from staged import TINY, integers
@@ -21,7 +20,6 @@ from clgemm.core.threads import is_within
 from clgemm.core.transfer import make_stream
 from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.finite import watched
-from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer import multiply, tiles
 from clgemm.transfer.multiply import multiply_through
@@ -34,9 +32,7 @@ from clgemm.transfer.tiles import (
     Share,
     Slot,
     TiledProduct,
-    cut,
     has_ended,
-    shaped,
 )
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
@@ -155,7 +151,7 @@ def test_many_threads(staged):
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(product, range(24)))
-    pool = staging(staged, staged.transfer)
+    pool = staging(staged)
     assert len(pool._free) == pool._made() <= staged.transfer.pool_chunks
 
 
@@ -180,7 +176,7 @@ def test_beside_a_resident_operand_the_other_comes_in_by_tiles(
         clgemm.device(device),
         clgemm.resident(*({"a": [a], "b": [b], "neither": []}[stays])),
     ):
-        multiply_through(staging(device, device.transfer), product, a, b, c)
+        multiply_through(staging(device), product, a, b, c)
     np.testing.assert_array_equal(c, a @ b)
     first, *others = (tile.loads for tile in plans[0])
     assert first == ((0, 1) if stays == "neither" else (0,))
@@ -239,7 +235,7 @@ def test_after_a_failure_nothing_runs_on(tiled, monkeypatch):
         patch.setattr(Workspace, "enqueue", fail_late)
         with pytest.raises(cl.RuntimeError, match="the third tile"):
             clgemm.dot(a, a)
-    pool = staging(tiled, tiled.transfer)
+    pool = staging(tiled)
     assert len(pool._free) == pool._made()
     np.testing.assert_array_equal(a, before)
     np.testing.assert_array_equal(clgemm.dot(a, a), before @ before)
@@ -249,7 +245,7 @@ def test_a_second_call_takes_no_new_memory(tiled):
     """Neither pinned memory nor the device's."""
     a = integers(200, 200)
     clgemm.dot(a, a)
-    pool = staging(tiled, tiled.transfer)
+    pool = staging(tiled)
     scratch = pool.space._pool
     before = pool._made(), scratch.managed_bytes
     assert settled()
@@ -378,49 +374,9 @@ def share(tiled):
     arrays = integers(M, K), integers(K, N), np.zeros((M, N), np.float32)
     product = TiledProduct(1.0, 0.0, "strict", tiled, workspace(tiled.queue))
     plan = make_stream((), (M, N, K), ((), ()), False, TINY, 2**30)
-    share = Share(staging(tiled, TINY), product, plan, arrays)
+    share = Share(staging(tiled), product, plan, arrays)
     share.make_slots(5)
     return share
-
-
-def test_slots_know_their_share_and_the_tiles_that_use_them(share):
-    """B serves all tiles, and each of the slots of A and C some of them."""
-    assert len(share.tiles) == 4
-    first, second = share.tiles[:2]
-    assert share.slot(first, 1) is share.slot(second, 1)
-    assert share.slot(first, 0) is not share.slot(second, 0)
-    assert share.slot(first, 0).share == 5
-    assert share.slot(first, 1).tiles == [0, 1, 2, 3]
-    assert share.slot(first, 0).tiles == [0, 3]  # of three slots
-    assert share.moved_bytes == 4 * (M * K + K * N + M * N)
-
-
-def test_a_block_is_part_of_its_array(share):
-    """Its axes are in the order of the array's memory."""
-    tile = share.tiles[1]
-    block = share.block(tile, 0)
-    np.testing.assert_array_equal(block, share.arrays[0][tile.blocks[0]])
-
-
-def test_a_tile_is_ready_once_all_of_it_is_sent_and_its_slot_is_free(share):
-    """Tiles are made in order; a result that is not fetched keeps its slot."""
-    share.bind()
-    share.allocate()
-    share.unsent = [1, 0, 0, 0]
-    assert share.ready_tile() is None
-    share.unsent[0] = 0
-    tile = share.ready_tile()
-    assert tile is share.tiles[0]
-    slot = share.slot(tile, 2)
-    slot.unfetched = 1
-    assert share.ready_tile() is None
-    slot.unfetched = 0
-    done = share.multiply(tile)
-    done.wait()
-    assert has_ended(done)
-    assert slot.users == [done]
-    assert share.slot(tile, 1).tiles == [1, 2, 3]
-    assert share.ready_tile() is share.tiles[1]
 
 
 @pytest.mark.parametrize("which", [0, 3])
@@ -441,9 +397,6 @@ def test_each_block_of_the_result_is_checked(share, which, value):
         share.checks.enqueue(block, done)
     for chunk in (np.empty(10, np.float32), np.empty(1000, np.float32)):
         assert share.checks.are_finite(chunk) == (value == 0)
-
-
-COMPLETE = cl.command_execution_status.COMPLETE
 
 
 @pytest.fixture
@@ -487,65 +440,6 @@ def test_there_and_back(device, slot, is_slow):
     np.testing.assert_array_equal(chunks[:, :8], sent)
 
 
-def test_a_transfer_waits_for_what_comes_before_it(device, slot):
-    """It is not over while that is not."""
-    up, gate = link(device, True), cl.UserEvent(device.context)
-    up.enqueue(ChunkCopy.to_chunk(Piece((slot,), integers(8), 0, 8), integers(8), 0), [[gate]])
-    up.flush()
-    assert not up.is_over()
-    gate.set_status(COMPLETE)
-    up.wait()
-    assert up.is_over()
-
-
-def test_a_piece_goes_to_all_its_slots(device):
-    """It is over once it has arrived in each."""
-    slots = Slot(0), Slot(1)
-    for slot in slots:
-        slot.buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, 32)
-    queues = [cl.CommandQueue(device.context) for _ in slots]
-    up = Link(queues, [threading.RLock() for _ in slots], True, False)
-    gate, sent = cl.UserEvent(device.context), integers(8)
-    copy = ChunkCopy.to_chunk(Piece(slots, sent, 0, 8), sent.copy(), 0)
-    events = up.enqueue(copy, [[], [gate]])
-    up.flush()
-    events[0].wait()
-    assert not up.is_over()
-    gate.set_status(COMPLETE)
-    up.wait()
-    assert up.take() is copy
-    for slot, queue in zip(slots, queues, strict=True):
-        found = np.zeros(8, np.float32)
-        cl.enqueue_copy(queue, found, slot.buffer)
-        np.testing.assert_array_equal(found, sent)
-
-
-@pytest.mark.parametrize("columns", [slice(None), slice(3, 40)])
-def test_pieces_are_a_block_in_order(columns):
-    """They follow one another in the slot, and none is too long."""
-    block = np.arange(30 * 64, dtype=np.float32).reshape(30, 64)[:, columns]
-    slot = Slot()
-    found = list(cut(block, (slot,), 50))
-    assert all(piece.slots == (slot,) for piece in found)
-    np.testing.assert_array_equal(np.concatenate([p.host.ravel() for p in found]), block.ravel())
-    assert [p.first for p in found] == [sum(p.size for p in found[:i]) for i in range(len(found))]
-    assert all(piece.size <= 50 for piece in found)
-    chunk = np.zeros(60, np.float32)
-    assert all(shaped(chunk, p).shape == p.host.shape for p in found)
-
-
-def test_a_slot_is_needed_until_its_users_are_enqueued():
-    """Tiles before another, and results that are not fetched."""
-    slot = Slot()
-    assert not slot.is_needed_before(5)
-    slot.tiles = [3, 5]
-    assert slot.is_needed_before(5)
-    slot.tiles = [5]
-    assert not slot.is_needed_before(5)
-    slot.unfetched = 1
-    assert slot.is_needed_before(5)
-
-
 def test_a_command_that_has_not_ended(device):
     """It is told without a wait."""
     gate = cl.UserEvent(device.context)
@@ -565,33 +459,3 @@ def test_a_command_that_failed():
 
     with pytest.raises(cl.RuntimeError, match="failed"):
         has_ended(Failed())
-
-
-def test_only_the_first_tile_of_a_block_scales_it(device):
-    """C is scaled by beta once, and the other tiles along k add to it."""
-    a, b, c = integers(20, 60), integers(60, 30), integers(20, 30)
-    space = workspace(device.queue)
-    product = TiledProduct(2.0, -3.0, "strict", device, space)
-    on_device = cl_array.to_device(device.queue, c)
-    event = None
-    for first in (0, 20, 40):
-        x = cl_array.to_device(device.queue, np.ascontiguousarray(a[:, first : first + 20]))
-        y = cl_array.to_device(device.queue, b[first : first + 20])
-        matrices = [place(each) for each in (x, y, on_device)]
-        bound = product.bind(tuple(each.layout for each in matrices))
-        before = [*x.events, *y.events, *on_device.events, *([event] if event else [])]
-        event = product.enqueue(bound, *matrices, first == 0, before)
-        event.wait()
-    np.testing.assert_array_equal(on_device.get(), 2 * (a @ b) - 3 * c)
-
-
-def test_without_a_precision_the_operands_are_not_read(device):
-    """The product is then a scaling: NaN in A and B does not spread."""
-    nan, c = np.full((20, 20), np.nan, np.float32), integers(20, 20)
-    product = TiledProduct(0.0, 2.0, None, device, workspace(device.queue))
-    operands = [cl_array.to_device(device.queue, x) for x in (nan, nan, c)]
-    device.queue.finish()
-    matrices = [place(x) for x in operands]
-    bound = product.bind(tuple(each.layout for each in matrices))
-    product.enqueue(bound, *matrices, True, []).wait()
-    np.testing.assert_array_equal(operands[-1].get(), 2 * c)

@@ -16,7 +16,7 @@ from clgemm.core.cache import cache_folder
 from clgemm.hardware.device import identify
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import direct_config
-from clgemm.planning import serving
+from clgemm.planning import planner
 from clgemm.records import tuned
 from clgemm.records.tuned import findings_from, kernels_hash
 from clgemm.tuning import command
@@ -57,7 +57,7 @@ def test_tuning_serves_at_once(empty):
     assert record.shape_class == "batched"
     assert record.kernels == kernels_hash("direct")
     assert all(gflops > 0 for gflops in record.gflops)
-    assert serving.tuned(empty, "direct", "batched") == record.choice
+    assert planner.tuned(empty, "direct", "batched") == record.choice
     assert "this user's" in clgemm.show_config("dicts")["Tuning"]["batched"]["direct"]
     a = np.arange(27, dtype=np.float32).reshape(3, 3, 3)
     with clgemm.device(empty):

@@ -166,7 +166,6 @@ class Cached(Family[CachedConfig, PackConfig]):
 
     config = CachedConfig
     packs = (PackConfig, PackConfig)
-    is_modelled = True
     for_vectors = False
     shapes, gpu_shapes = PANEL_SAMPLES, GPU_PANEL_SAMPLES
 

@@ -74,8 +74,6 @@ class Family(ABC, Generic[Config, Pack]):
         The class of its configs, which the tuner searches and records hold.
     packs : tuple of type
         The classes of the configs that pack its operands, in order; empty if it packs none.
-    kernels : tuple of type
-        The classes of other configs that its products can begin with, besides `config`.
     instructions : str
         Instructions that its kernels need and OpenCL does not report, "" if none. A child process
         validates them once on each device and driver.
@@ -84,9 +82,6 @@ class Family(ABC, Generic[Config, Pack]):
         work-items over lanes, None for both.
     takes_any_strides : bool
         Whether operands may have any strides; otherwise rows or columns must be contiguous.
-    is_modelled : bool
-        Whether it has expected times. The planner then takes its `candidates` where such times
-        hold; otherwise it asks whether the family `suits`.
     stores_columns : bool
         Whether C may have contiguous columns; otherwise the planner exchanges the operands, so that
         C has contiguous rows.
@@ -97,12 +92,10 @@ class Family(ABC, Generic[Config, Pack]):
 
     config: type[Config]
     packs: tuple[type[Pack], ...] = ()
-    kernels: tuple[type[KernelConfig], ...] = ()
     instructions: ClassVar[str] = ""
     for_vectors: ClassVar[bool | None] = None
     takes_any_strides: ClassVar[bool] = True
     stores_columns: ClassVar[bool] = False
-    is_modelled: ClassVar[bool] = False
     shapes: ClassVar[Samples] = {}
     gpu_shapes: ClassVar[Samples | None] = None
 
@@ -118,15 +111,14 @@ class Family(ABC, Generic[Config, Pack]):
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Return whether to use it for a product that no earlier family of the registry suits.
 
-        The planner asks this where expected times do not hold, of families without them, and for
-        the scaling of C.
+        The planner asks this where expected times do not hold, and for the scaling of C.
         """
         return False
 
     def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
         """Return choices for a product, of which the planner takes what it expects to be fastest.
 
-        It is asked only where expected times hold, if the family has them.
+        It is asked only where expected times hold.
         """
         return self.defaults(problem.shape, traits) if self.fits(problem) else ()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive, vector
+from clgemm.core.config import KernelConfig, Launch, vector
 from clgemm.core.costs import joined
 from clgemm.core.plan import Plan, ceil_div
 from clgemm.core.problem import FLOAT_BYTES, Problem, Shape
@@ -84,7 +84,7 @@ class DirectConfig(KernelConfig):
         return float(joined(OVERLAP, computing, read))
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         yield from vector(self, "width")
 
 
@@ -101,7 +101,6 @@ class Direct(Family[DirectConfig, KernelConfig]):
     """One launch that reads operands of any strides in place, for small products."""
 
     config = DirectConfig
-    is_modelled = True
     shapes: ClassVar[Samples] = {
         "tiny": (Shape(12, 12, 12), Shape(32, 32, 32)),
         "batched": (Shape(12, 12, 12, 2000), Shape(32, 32, 32, 1000)),

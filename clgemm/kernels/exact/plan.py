@@ -128,10 +128,6 @@ class ExactGroupsPackConfig(ExactPackConfig):
     entry: ClassVar[str] = "exact_pack_groups"
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def local_memory_bytes(self) -> int:
         return self.chunk * (self.panel + 1) * LANE_BYTES[self.lane]
 

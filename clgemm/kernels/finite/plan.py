@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive, vector
+from clgemm.core.config import KernelConfig, vector
 from clgemm.core.plan import Argument, Element, Plan, Step, ceil_div
 from clgemm.core.traits import Limits
 
@@ -33,15 +33,11 @@ class FiniteConfig(KernelConfig):
     entry: ClassVar[str] = "finite"
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def local_memory_bytes(self) -> int:
         return 4
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         yield from vector(self, "width")
         if self.width == 1:
             yield "width=1 is no vector"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive
+from clgemm.core.config import KernelConfig, Launch
 from clgemm.core.plan import (
     LAST_ITEM,
     Argument,
@@ -55,7 +55,7 @@ class MirrorConfig(KernelConfig):
         return float(self.element_bytes * n**2 * matrices / launch.limits.costs.memory_bytes)
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         if self.side % self.rows:
             yield f"rows={self.rows} does not divide side={self.side}"
 
@@ -71,7 +71,7 @@ class MirrorTileConfig(KernelConfig):
     entry: ClassVar[str] = "mirror_tile"
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         if self.side % 16:
             yield f"side={self.side} is not a multiple of 16"
 
@@ -90,12 +90,8 @@ class TrianglesConfig(KernelConfig):
     entry: ClassVar[str] = "update_triangles"
     includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
 
-    @property
-    def items(self) -> int:
-        return self.group
-
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         if self.group & (self.group - 1):
             yield f"group={self.group} is not a power of two"
         if not (self.upper or self.lower):

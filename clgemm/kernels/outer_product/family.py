@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, variant_of
 from clgemm.core.costs import joined
 from clgemm.core.plan import Plan, ceil_div, matrices_of
 from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape
@@ -28,7 +28,6 @@ __all__ = [
     "OUTER_PRODUCT",
     "OuterProductConfig",
     "OuterProductVariant",
-    "make_outer_plan",
     "outer_config",
 ]
 
@@ -77,9 +76,6 @@ class OuterProductConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.tile[0] * DEPTHS[-1]
 
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
-
 
 @dataclass(frozen=True)
 class OuterProductVariant(OuterProductConfig):
@@ -120,14 +116,6 @@ def outer_config(limits: Limits) -> OuterProductConfig:
     items_n = min(32, limits.work_group_size)
     items_m = min(8, limits.work_group_size // items_n)
     return OuterProductConfig(items_m, items_n, work_m=32, work_n=4, fma=False)
-
-
-def make_outer_plan(
-    a: Layout, b: Layout, c: Layout, config: OuterProductConfig, limits: Limits
-) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C``; k is at most the last of `DEPTHS`."""
-    fit = fitted(config, a, c, limits)
-    return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile, fit.align - 1)))
 
 
 def fitted(config: OuterProductConfig, a: Layout, c: Layout, limits: Limits) -> OuterProductVariant:
@@ -176,7 +164,6 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
     """Products with a short k, on devices that spread work-items over lanes."""
 
     config = OuterProductConfig
-    is_modelled = True
     for_vectors = False
     # No `shapes`: no shape class has a short k alone, and the default is near the limit.
 
@@ -195,7 +182,9 @@ class OuterProduct(Family[OuterProductConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return one launch, or more where a batch has many loops."""
-        return make_outer_plan(*problem.layouts, self.config_of(choice), traits.limits)
+        a, b, c = problem.layouts
+        fit = fitted(self.config_of(choice), a, c, traits.limits)
+        return Plan(tuple(steps_in_place(a, b, c, fit, fit.tile, fit.align - 1)))
 
     def search_space(self, default: Choice, traits: Traits) -> SearchSpace:
         return space_of_fields(

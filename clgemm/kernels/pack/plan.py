@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -28,10 +29,9 @@ __all__ = [
     "VectorPackConfig",
     "VectorPackVariant",
     "copy_config",
-    "make_copy_plan",
+    "copy_plan",
     "pack_config",
     "pack_step",
-    "vector_pack_config",
 ]
 
 LARGEST_GROUP = 256  # work-items per work-group where they spread over lanes
@@ -51,10 +51,6 @@ class PackConfig(KernelConfig):
     entry: ClassVar[str] = "pack"
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def local_memory_bytes(self) -> int:
         # The odd pitch keeps a column of the tile from falling into one memory bank.
         return FLOAT_BYTES * self.depth * (self.panel | 1)
@@ -68,9 +64,6 @@ class PackConfig(KernelConfig):
         costs = limits.costs
         moved = 2 * FLOAT_BYTES * launch.groups * self.panel * self.depth
         return costs.pack_us + moved / costs.pack_bytes
-
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class VectorPackConfig(KernelConfig):
     planned: ClassVar[frozenset[str]] = frozenset({"PANELS", "STREAMS"})
 
     @classmethod
-    def of(cls, panel: int, rows: int, prefetch: bool) -> VectorPackConfig:
+    def of(cls, panel: int, prefetch: bool, rows: int = ROWS_PER_GROUP) -> VectorPackConfig:
         """Return a config whose work-groups pack panels of about `rows` rows together."""
         vector_rows, vector_columns = vector_block_of(panel)
         return cls(
@@ -140,11 +133,6 @@ def pack_config(limits: Limits, panel: int) -> PackConfig:
     return PackConfig(panel=panel, depth=16, group=min(LARGEST_GROUP, limits.work_group_size))
 
 
-def vector_pack_config(panel: int, prefetch: bool) -> VectorPackConfig:
-    """Return the config that packs panels of A by vectors."""
-    return VectorPackConfig.of(panel, ROWS_PER_GROUP, prefetch)
-
-
 def copy_config(limits: Limits) -> PackConfig:
     """Return the config that copies a matrix row by row."""
     group = 1 if limits.has_vectors else min(LARGEST_GROUP, limits.work_group_size)
@@ -182,9 +170,10 @@ def pack_step(
     return Step(config, groups * batch.matrices, arguments)
 
 
-def make_copy_plan(source: Layout, config: PackConfig) -> Plan:
+@functools.lru_cache(maxsize=1024)
+def copy_plan(source: Layout, limits: Limits) -> Plan:
     """Return the launches that copy a to c, a dense row-major batch. Each row is a panel."""
-    assert config.panel == 1
+    config = copy_config(limits)
     rows, columns = source.rows, source.columns
     groups = ceil_div(columns, config.depth)  # for each row
     most = max(1, LAST_ITEM // (groups * config.items))  # rows of a launch

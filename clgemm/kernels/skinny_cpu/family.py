@@ -166,7 +166,6 @@ class SkinnyCpu(Family[SkinnyCpuConfig, PackConfig]):
     config = SkinnyCpuConfig
     packs = (PackConfig,)  # for the operand of few rows, which is copied row by row
     takes_any_strides = False
-    is_modelled = True
     for_vectors = True
     shapes = FEW_ROWS_SAMPLES
 

@@ -79,10 +79,6 @@ class SkinnyGpuConfig(KernelConfig):
     companions: ClassVar[tuple[type[KernelConfig], ...]] = (ReduceConfig,)
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def strip(self) -> int:
         """Columns of C per work-group."""
         return self.abreast * self.width
@@ -299,7 +295,6 @@ class SkinnyGpu(Family[SkinnyGpuConfig, KernelConfig]):
     """Products with few rows or columns, on devices that spread work-items over lanes."""
 
     config = SkinnyGpuConfig
-    is_modelled = True
     for_vectors = False
     takes_any_strides = False
     shapes = FEW_ROWS_SAMPLES | {

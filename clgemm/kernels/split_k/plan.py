@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import KernelConfig, Launch, multiple, positive, vector
+from clgemm.core.config import KernelConfig, Launch, multiple, vector
 from clgemm.core.costs import Costs
 from clgemm.core.plan import (
     COUNTERS,
@@ -45,10 +45,6 @@ class ReduceConfig(KernelConfig):
     includes: ClassVar[tuple[str, ...]] = ("common/store.cl",)
 
     @property
-    def items(self) -> int:
-        return self.group
-
-    @property
     def local_memory_bytes(self) -> int:
         return FLOAT_BYTES * self.group * self.width
 
@@ -62,7 +58,7 @@ class ReduceConfig(KernelConfig):
         return reduce_us(elements, arguments["slices"], limits.costs)
 
     def problems(self) -> Iterator[str]:
-        bad = list(positive(self))
+        bad = list(super().problems())
         yield from bad
         yield from vector(self, "width")
         if not bad:

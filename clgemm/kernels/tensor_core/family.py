@@ -22,7 +22,7 @@ from clgemm.kernels.common.family import (
     space_of_fields,
     tile_edges,
 )
-from clgemm.kernels.tensor_core.config import (
+from clgemm.kernels.tensor_core.plan import (
     TILE_DEPTH,
     MmaConfig,
     MmaVariant,
@@ -30,8 +30,8 @@ from clgemm.kernels.tensor_core.config import (
     TensorVariant,
     WgmmaConfig,
     WgmmaVariant,
+    make_tensor_plan,
 )
-from clgemm.kernels.tensor_core.plan import make_tensor_plan
 
 __all__ = [
     "MMA",
@@ -85,7 +85,6 @@ class Tensor(Family[Config, KernelConfig]):
         The least k, from which on the error bounds are proved: docs/tensor_cores.md.
     """
 
-    is_modelled = True
     shapes = SHAPES
     launched: type[TensorVariant]
     least_depth: int

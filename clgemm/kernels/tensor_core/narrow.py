@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, Launch, positive, variant_of
+from clgemm.core.config import KernelConfig, Launch, variant_of
 from clgemm.core.costs import joined
 from clgemm.core.plan import (
     COUNTERS,
@@ -38,8 +38,6 @@ __all__ = [
     "NARROW_COLUMNS",
     "NarrowConfig",
     "NarrowVariant",
-    "fits_narrow",
-    "make_narrow_plan",
     "narrow_us",
 ]
 
@@ -88,7 +86,7 @@ class NarrowConfig(KernelConfig):
         return FLOAT_BYTES * self.chunk * self.columns + 128
 
     def problems(self) -> Iterator[str]:
-        yield from positive(self)
+        yield from super().problems()
         if self.columns not in NARROW_COLUMNS:
             yield f"columns={self.columns} is not one of {NARROW_COLUMNS}"
 
@@ -150,12 +148,6 @@ def narrow_us(
     return packing + computing + adding
 
 
-def fits_narrow(a: Layout, b: Layout, c: Layout) -> bool:
-    """Return whether the larger operand has contiguous rows or columns."""
-    a, _, _, _ = _transposed(a, b, c)
-    return 1 in (a.row_stride, a.column_stride)
-
-
 def _transposed(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout, Layout, bool]:
     """Return the product with the shorter side as columns, and whether that is its transpose."""
     if c.rows >= c.columns:
@@ -179,13 +171,6 @@ def slices_of_k(config: NarrowVariant, tiles: int, packs: int, k: int, limits: L
         return config.busy_us(tiles * cuts, depth, cuts, packs, limits)
 
     return min(range(1, min(chunks, MOST_SLICES) + 1), key=time)
-
-
-def make_narrow_plan(a: Layout, b: Layout, c: Layout, config: NarrowConfig, limits: Limits) -> Plan:
-    """Return the launches of ``C = alpha A B + beta C`` for batches that `fits_narrow`."""
-    scratch = Scratch()
-    a, b, c, transposed = _transposed(a, b, c)
-    return scratch.plan(_steps(a, b, c, transposed, fitted(config, a), limits, scratch))
 
 
 def _steps(
@@ -244,7 +229,6 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
     """Uses wgmma for few rows or columns. It splits the larger operand while loading it."""
 
     config = NarrowConfig
-    is_modelled = True
     instructions = "wgmma"
     takes_any_strides = False
 
@@ -261,7 +245,8 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
 
     def fits(self, problem: Problem) -> bool:
         """Return whether the larger operand has contiguous rows or columns."""
-        return fits_narrow(*problem.layouts)
+        a, *_ = _transposed(*problem.layouts)
+        return 1 in (a.row_stride, a.column_stride)
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         """Return the fewest columns per tile that hold the shorter side.
@@ -282,7 +267,9 @@ class Narrow(Family[NarrowConfig, KernelConfig]):
 
     def plan(self, problem: Problem, choice: Choice, traits: Traits, fallback: Fallback) -> Plan:
         """Return the launch that multiplies, and with split-k one that adds up."""
-        return make_narrow_plan(*problem.layouts, self.config_of(choice), traits.limits)
+        scratch, (a, b, c, transposed) = Scratch(), _transposed(*problem.layouts)
+        config = fitted(self.config_of(choice), a)
+        return scratch.plan(_steps(a, b, c, transposed, config, traits.limits, scratch))
 
     def fault(self, problem: Problem, choice: Choice, multiply: Multiply) -> str:
         """Return what is wrong on data of narrow and of wide range."""

@@ -22,8 +22,14 @@ from clgemm.kernels.common.family import (
     values_of,
 )
 from clgemm.kernels.pack.plan import PackConfig, pack_config
-from clgemm.kernels.tiled.config import TiledConfig, tiled_estimate
-from clgemm.kernels.tiled.plan import MOST_READS, in_place_us, make_tiled_plan, reads_narrowly
+from clgemm.kernels.tiled.plan import (
+    MOST_READS,
+    TiledConfig,
+    in_place_us,
+    make_tiled_plan,
+    reads_narrowly,
+    tiled_estimate,
+)
 
 __all__ = ["TILED", "gpu_configs", "lane_configs", "nvidia_configs", "that_fit"]
 
@@ -165,7 +171,6 @@ class Tiled(Family[TiledConfig, PackConfig]):
     """Tiles in local memory, for devices that spread work-items over lanes."""
 
     config = TiledConfig
-    is_modelled = True
     packs = (PackConfig, PackConfig)
     for_vectors = False
     shapes, gpu_shapes = PANEL_SAMPLES, GPU_PANEL_SAMPLES

@@ -1,12 +1,19 @@
-"""The launches of the tiled family: operands in place or in panels. Pure."""
+"""The config of the tiled family, its expected time, and its launches. Pure.
+
+The model is for devices that spread work-items over lanes. docs/family_costs.py fits its constants,
+which are `clgemm.core.costs.Costs`.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from clgemm.core.config import variant_of
+from clgemm.core.config import KernelConfig, Launch, multiple, positive, variant_of, vector
+from clgemm.core.costs import Costs, joined
 from clgemm.core.plan import (
     LONGEST_SUM,
     Argument,
@@ -36,10 +43,378 @@ from clgemm.kernels.common.panels import (
     target_of,
 )
 from clgemm.kernels.pack.plan import PackConfig
-from clgemm.kernels.split_k.plan import product_arguments
-from clgemm.kernels.tiled.config import TiledConfig, TiledEstimate, TiledVariant, tiled_estimate
+from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, reduce_us
 
-__all__ = ["MOST_READS", "in_place_us", "make_tiled_plan", "reads_narrowly"]
+__all__ = [
+    "MOST_READS",
+    "TiledConfig",
+    "TiledEstimate",
+    "TiledVariant",
+    "Tiles",
+    "in_place_us",
+    "is_fused",
+    "launch_us",
+    "make_tiled_plan",
+    "reads_narrowly",
+    "side_by_side",
+    "tiled_estimate",
+]
+
+MOST_BUFFERS = 6  # of asynchronous copies
+MOST_COPIED = 4  # floats that one asynchronous copy takes
+# Copies of single floats for each work-item and tile. With so many, tiles of 64 x 64 x 16 take up
+# to 1.2 times as long as expected (means of 89 plans by layout, H100s, 2026-11-25).
+TOO_MANY_COPIES = 32
+
+# How many work-groups run side by side on a compute unit.
+REGISTERS = 65536  # of a compute unit
+OTHER_REGISTERS = 64  # of a work-item, besides its accumulators
+REGISTERS_PER_SUM = 1.25
+MOST_ITEMS = 2048  # of a compute unit
+LOCAL_BYTES = 228 * 1024  # of a compute unit
+GROUP_LOCAL_BYTES = 1024  # of a work-group, which the driver takes
+LANES = 32
+OVERLAP = 1.8  # as in `joined`: arithmetic, latency and memory traffic
+MOST_FUSED_SLICES = 32  # with more, one work-group would add up what a whole device could
+MOST_SUMS = 64  # accumulators of a work-item: with more, no registers are left to add up
+SMALLEST_SLICE = 128  # of k
+MOST_GROUPS = 16  # work-groups per compute unit where another launch adds up
+MOST_FUSED_GROUPS = 6  # the same with fused split-k
+# The numbers of slices that are compared: all small ones, then steps of a quarter.
+SLICES = (*range(1, 9), *(round(8 * 1.25**i) for i in range(1, 28)))
+# `Costs.unaligned_store` is for work-items of so many columns. A piece of a cache line is written
+# alone.
+MODELLED_WORK_N = 4
+PIECE_FLOATS = 8
+MODELLED_SUMS = 32  # `Costs.few_lanes` is for work-items of so many accumulators
+
+
+@dataclass(frozen=True)
+class TiledConfig(KernelConfig):
+    """Keeps tiles in local memory, and a block of C in each work-item's registers."""
+
+    tile_m: int  # rows of C per work-group
+    tile_n: int  # columns of C per work-group
+    tile_k: int  # depth of the tiles in local memory
+    work_m: int  # rows of C per work-item
+    work_n: int  # columns of C per work-item
+    width_a: int  # floats per load of A
+    width_b: int  # floats per load of B and per store of C
+    grid_n: int  # work-items that are side by side along N
+    unroll: int  # steps of the loop over a tile's depth that are written out
+    buffers: int  # tiles of A and B in local memory; with 2 or more the next is loaded meanwhile
+    swizzle: int  # rows of tiles that work-groups visit together, for the second-level cache
+    fma: bool  # use fma(); otherwise a * b + c, which compilers may contract
+    in_place: bool  # read operands in place, without packing, if their strides allow it
+    parts: int = 1  # work-items that share a block of C: each takes some steps over a tile's depth
+    asynchronous: bool = False  # copy tiles without registers, by instructions of NVIDIA's GPUs
+    registers: int = 0  # of a work-item at most, on NVIDIA's GPUs; 0 for what the compiler takes
+    percent: int = 100  # of the time that the model expects, as measured
+
+    family: ClassVar[str] = "tiled"
+    source: ClassVar[str] = "tiled/tiled.cl"
+    entry: ClassVar[str] = "tiled_product"
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = (PackConfig, ReduceConfig)
+    includes: ClassVar[tuple[str, ...]] = (
+        *("common/store.cl", "common/swizzle.cl", "split_k/fused.cl"),
+        *("tiled/copies.cl", "tiled/runs.cl"),
+    )
+    planned: ClassVar[frozenset[str]] = frozenset({"IN_PLACE", "PERCENT"})
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the tiles cover C alike whichever way they lie."""
+        return self.tile_m == self.tile_n
+
+    @property
+    def divides(self) -> bool:
+        """Whether one side of a tile divides the other, so that tiles meet at the diagonal of C."""
+        return max(self.tile_m, self.tile_n) % min(self.tile_m, self.tile_n) == 0
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether a work-item has too few registers, or too much to copy, for single floats."""
+        if self.asynchronous:
+            return self.tile_k * (self.tile_m + self.tile_n) >= TOO_MANY_COPIES * self.items
+        return self.work_m * self.work_n > MOST_SUMS
+
+    @property
+    def items_m(self) -> int:
+        """Work-items along a tile's rows."""
+        return self.tile_m // self.work_m
+
+    @property
+    def items_n(self) -> int:
+        """Work-items along a tile's columns."""
+        return self.tile_n // self.work_n
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n * self.parts
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return FLOAT_BYTES * self.buffers * self.tile_k * (self.tile_m + self.tile_n)
+
+    @property
+    def build_options(self) -> tuple[str, ...]:
+        """The family's options, and the one that limits registers, if they are limited."""
+        limit = f"-cl-nv-maxrregcount={self.registers}"
+        return (*self.options, limit) if self.registers else self.options
+
+    @property
+    def tiles(self) -> Tiles:
+        """What the expected time depends on, where vectors read A and B and store C."""
+        return Tiles(
+            self.tile_m,
+            self.tile_n,
+            self.tile_k,
+            self.work_m,
+            self.work_n,
+            self.parts,
+            self.buffers,
+            self.items,
+            self.local_memory_bytes,
+            self.asynchronous,
+            self.registers,
+            self.percent,
+            self.grid_n * self.width_b,
+            load_a=getattr(self, "load_a", self.width_a),
+            load_b=getattr(self, "load_b", self.width_b),
+            transpose_a=getattr(self, "transpose_a", False),
+            transpose_b=getattr(self, "transpose_b", False),
+            triangle=getattr(self, "triangle", False),
+        )
+
+    def tiles_for(self, columns: int, c_row: int, c_column: int) -> Tiles:
+        """Return the same for a C with so many columns and these strides."""
+        is_aligned = self.has_aligned_rows(columns, c_row, c_column)
+        return self.tiles._replace(aligned=is_aligned, against_rows=c_column != 1)
+
+    def has_aligned_rows(self, columns: int, c_row: int, c_column: int) -> bool:
+        """Return whether vectors cover the rows of a C that begins at one."""
+        return c_column == 1 and columns % self.width_b == c_row % self.width_b == 0
+
+    def problems_on(self, limits: Limits) -> Iterator[str]:
+        yield from super().problems_on(limits)
+        if (self.asynchronous or self.registers) and not limits.asynchronous_copies:
+            yield (
+                f"asynchronous={self.asynchronous} and registers={self.registers} need an NVIDIA "
+                "GPU of compute capability 8.0 or later"
+            )
+
+    def problems(self) -> Iterator[str]:
+        bad = [*positive(self, "registers"), *vector(self, "width_a"), *vector(self, "width_b")]
+        yield from bad
+        if bad:
+            return
+        yield from multiple(self, "tile_m", of="work_m")
+        yield from multiple(self, "tile_n", of="work_n")
+        yield from multiple(self, "work_m", of="width_a")
+        yield from multiple(self, "work_n", of="width_b")
+        yield from multiple(self, "tile_k", of="unroll")
+        yield from multiple(self, "tile_k", of="parts")
+        room = self.buffers * self.tile_k * self.work_m // self.tile_n
+        if self.parts > 1 and (room == 0 or self.work_m % min(room, self.work_m)):
+            yield f"work_m={self.work_m} is not a multiple of the {room} rows that A's tiles hold"
+        if self.items_n % self.grid_n:
+            yield f"grid_n={self.grid_n} does not divide {self.items_n} work-items along N"
+        if self.asynchronous:
+            if not 2 <= self.buffers <= MOST_BUFFERS:
+                yield f"buffers={self.buffers} is not 2 to {MOST_BUFFERS}, as asynchronous needs"
+            if max(self.width_a, self.width_b) > MOST_COPIED:
+                yield f"width_a={self.width_a} or width_b={self.width_b} exceeds {MOST_COPIED}"
+        elif self.buffers > 2:
+            yield f"buffers={self.buffers} is neither 1 nor 2"
+
+
+@dataclass(frozen=True)
+class TiledVariant(TiledConfig):
+    """The config of one launch."""
+
+    load_a: int = 1  # floats per load of A in place
+    load_b: int = 1  # the same for B
+    transpose_a: bool = False  # A is contiguous along k: transpose it on the way to local memory
+    transpose_b: bool = False  # the same for B
+    aligned: bool = False  # C consists of aligned vectors along its rows
+    whole: bool = False  # it also consists of whole tiles
+    down: bool = False  # the rows of C are neighbours in memory
+    runs: bool = False  # so are its columns, and k is short: fewer stores, but more registers
+    fused_split_k: bool = False  # the kernel itself adds up slices of k
+    triangle: bool = False  # leave out the tiles left of the diagonal of C
+
+    @property
+    def local_memory_bytes(self) -> int:
+        pitch_a = self.tile_m + self.transpose_a * self.width_a
+        pitch_b = self.tile_n + self.transpose_b * self.width_b
+        return FLOAT_BYTES * self.buffers * self.tile_k * (pitch_a + pitch_b)
+
+    def microseconds(self, launch: Launch) -> float:
+        m, n, k, slice_k = (launch.arguments[name] for name in ("m", "n", "k", "slice_k"))
+        slices = ceil_div(k, slice_k)
+        per_matrix = slices * tiles_of(m, n, self.tile_m, self.tile_n, self.triangle)
+        matrices, fused = launch.groups // per_matrix, self.fused_split_k
+        tiles = self.tiles_for(n, launch.arguments["c_row"], launch.arguments["c_column"])
+        return launch_us(tiles, m, n, k, matrices, slices, fused, launch.limits)
+
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
+        if min(self.load_a, self.load_b) < 1:
+            return
+        if self.whole > self.aligned:
+            yield f"whole={self.whole} needs aligned=True"
+        if self.aligned + self.down + self.runs > 1:
+            yield f"more than one of aligned={self.aligned}, down={self.down} and runs={self.runs}"
+        if self.triangle and not self.divides:
+            yield f"triangle=True: of {self.tile_m} and {self.tile_n} neither divides the other"
+        for side in "ab":
+            yield from multiple(self, f"width_{side}", of=f"load_{side}")
+            if getattr(self, f"transpose_{side}"):
+                yield from multiple(self, "tile_k", of=f"load_{side}")
+                if self.asynchronous and getattr(self, f"load_{side}") > 1:
+                    yield f"load_{side} is not 1, as an asynchronous copy that transposes needs"
+
+
+class Tiles(NamedTuple):
+    """What the model takes of a config: see `TiledConfig` and `TiledVariant`."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    work_m: int
+    work_n: int
+    parts: int
+    buffers: int
+    items: int
+    local_memory_bytes: int
+    asynchronous: bool
+    registers: int
+    percent: int
+    run: int  # columns of C that neighbours store
+    load_a: int
+    load_b: int
+    transpose_a: bool
+    transpose_b: bool
+    triangle: bool
+    aligned: bool = True  # C is stored by aligned vectors
+    against_rows: bool = False  # the columns of C are no neighbours in memory
+
+
+@functools.lru_cache(maxsize=256)
+def side_by_side(tiles: Tiles) -> int:
+    """Return the work-groups that run on a compute unit at the same time."""
+    each = tiles.registers or tiles.work_m * tiles.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS
+    by_local_memory = LOCAL_BYTES // (tiles.local_memory_bytes + GROUP_LOCAL_BYTES)
+    by_registers = int(REGISTERS / (tiles.items * each))
+    return max(1, min(by_registers, MOST_ITEMS // tiles.items, by_local_memory))
+
+
+class TiledEstimate(NamedTuple):
+    """The slices of k, the expected time, and whether split-k is fused."""
+
+    slices: int
+    time: float
+    fused_split_k: bool = False
+
+
+def launch_us(
+    tiles: Tiles, m: int, n: int, k: int, matrices: int, slices: int, fused: bool, limits: Limits
+) -> float:
+    """Return how long the launch that multiplies is expected to keep the device busy."""
+    costs, units = limits.costs, limits.compute_units
+    slice_k = round_up(ceil_div(k, slices), tiles.tile_k)
+    slices = ceil_div(k, slice_k)
+    depth = min(k, slice_k)
+    per_matrix = tiles_of(m, n, tiles.tile_m, tiles.tile_n, tiles.triangle)
+    groups = matrices * slices * per_matrix
+    rounds: float = ceil_div(groups, units)  # work-groups of the busiest compute unit
+    most_together = side_by_side(tiles)
+    steps = ceil_div(depth, tiles.tile_k)
+    area = tiles.tile_m * tiles.tile_n
+    moving = tiles.tile_m * _load_cost(tiles, tiles.load_a, tiles.transpose_a, costs)
+    moving += tiles.tile_n * _load_cost(tiles, tiles.load_b, tiles.transpose_b, costs)
+    # Copies are made beside the arithmetic; loads take registers and instructions of it.
+    work = joined(OVERLAP, area, 4 * moving) if tiles.asynchronous else area + 4 * moving
+    # Each group takes longer where few run at the same time, as in the last wave. A work-item with
+    # more accumulators has more to do meanwhile.
+    waves = math.ceil(rounds / most_together)
+    lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
+    few = costs.few_lanes * 8 * LANES / lanes
+    if waves > 1:
+        # A compute unit that ends early takes as many of the last groups as it can. Two groups of
+        # equal depth that share one end at the same time.
+        share = costs.tail if most_together > 2 else 1.0
+        rounds += share * (waves * most_together - rounds)
+    each = steps * tiles.tile_k * work + costs.tile_end * area  # multiply-adds of a work-group
+    arithmetic = (rounds + few * waves) * each / costs.multiply_adds
+    step_us = costs.one_buffer_step_us if tiles.buffers == 1 else costs.step_us
+    if min(tiles.load_a, tiles.load_b) < 4:
+        step_us = costs.narrow_load_step_us
+    if tiles.asynchronous:
+        step_us = costs.copied_step_us
+    latency = waves * (steps * step_us + costs.part_us * (tiles.parts - 1))
+    cached = FLOAT_BYTES * groups * depth * (tiles.tile_m + tiles.tile_n) / costs.cache_bytes
+    read = matrices * (m * k + k * n)
+    written = matrices * (1 if fused else slices) * min(m * n, per_matrix * area)
+    stored = costs.aligned_store_bytes if tiles.aligned else costs.store_bytes
+    memory = FLOAT_BYTES * (read + stored * written) / costs.memory_bytes
+    time = joined(OVERLAP, arithmetic, latency, cached, memory)
+    if not tiles.aligned:
+        # Neighbours write `work_n` floats apart: the wider, the more pieces of cache lines.
+        pieces = area * min(tiles.work_n, PIECE_FLOATS) / MODELLED_WORK_N
+        if tiles.against_rows:
+            pieces *= costs.against_rows
+        else:
+            pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
+        time += rounds * pieces * costs.unaligned_store / most_together / costs.multiply_adds
+    if fused:
+        sums = tiles.work_m * tiles.work_n
+        time += costs.fused_us + costs.fused_slice_us * slices * sums / MODELLED_SUMS
+    return time * tiles.percent / 100
+
+
+def _load_cost(tiles: Tiles, load: int, transposed: bool, costs: Costs) -> float:
+    """Return the multiply-adds that take as long as a row or column of a tile takes to load."""
+    if not tiles.asynchronous:
+        factor = costs.one_buffer if tiles.buffers == 1 else 1.0
+        if load < 4:
+            factor *= costs.narrow_load
+        return costs.vector_load * factor / load + costs.transposed * transposed
+    factor = costs.copied if load == 4 else costs.copied_narrow
+    return costs.vector_load * (costs.copied_transposed if transposed else factor) / load
+
+
+def is_fused(tiles: Tiles, slices: int, limits: Limits) -> bool:
+    """Return whether the launch that multiplies so many slices of k also adds them up."""
+    return (
+        limits.fused_split_k
+        and 1 < slices <= MOST_FUSED_SLICES
+        and side_by_side(tiles) > 1
+        and tiles.work_m * tiles.work_n <= MOST_SUMS
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def tiled_estimate(
+    tiles: Tiles, m: int, n: int, k: int, matrices: int, limits: Limits
+) -> TiledEstimate:
+    """Return the best number of slices of k for a shape, and the expected time in microseconds."""
+    groups = matrices * tiles_of(m, n, tiles.tile_m, tiles.tile_n, tiles.triangle)
+
+    def time(slices: int) -> float:
+        fused = is_fused(tiles, slices, limits)
+        taken = launch_us(tiles, m, n, k, matrices, slices, fused, limits)
+        if slices > 1 and not fused:
+            taken += limits.costs.host_more_us + reduce_us(matrices * m * n, slices, limits.costs)
+        return taken
+
+    deepest, units = k // SMALLEST_SLICE, limits.compute_units
+    most = max(1, min(deepest, MOST_GROUPS * units // groups))
+    most_fused = min(deepest, MOST_FUSED_GROUPS * units // groups)
+    tried = [s for s in SLICES if s <= most or (s <= most_fused and is_fused(tiles, s, limits))]
+    best = min({*tried, most}, key=time)
+    return TiledEstimate(best, time(best), is_fused(tiles, best, limits))
+
 
 # An operand that must be loaded float by float is packed if more tiles than this read it. That is
 # the rule for devices without expected times.
@@ -110,13 +485,10 @@ def _load(rows: Layout, transposed: bool, width: int) -> int:
 
 def reads_narrowly(a: Layout, b: Layout, config: TiledConfig) -> bool:
     """Return whether A or B, read in place, must be loaded by fewer floats than once packed."""
-    return any(0 < load < width for load, width in _loads(a, b, config))
-
-
-def _loads(a: Layout, b: Layout, config: TiledConfig) -> Iterator[tuple[int, int]]:
-    """Yield for each operand how many floats one load can take in place, and once packed."""
-    for rows, width in ((a, config.width_a), (b.transposed(), config.width_b)):
-        yield max(_load(rows, transposed, width) for transposed in (False, True)), width
+    return any(
+        0 < max(_load(rows, transposed, width) for transposed in (False, True)) < width
+        for rows, width in ((a, config.width_a), (b.transposed(), config.width_b))
+    )
 
 
 def in_place_us(a: Layout, b: Layout, c: Layout, config: TiledConfig, limits: Limits) -> float:

@@ -6,20 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planned import LIMITS, TWO_CORES, traits_with
+from planned import TWO_CORES, traits_with
 
 import clgemm
-from clgemm.core.config import variant_of
 from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.problem import Shape
-from clgemm.kernels.blocked.config import (
+from clgemm.kernels.blocked.family import (
+    BLOCKED,
     FEW_PANELS,
     SMALLEST_SLICE,
-    BlockedVariant,
     cuts_k,
+    register_config,
     register_spread,
 )
-from clgemm.kernels.blocked.family import BLOCKED, register_config
 from clgemm.testing import assert_product
 
 CONFIG = register_config(16, can_prefetch=True, fma=False)
@@ -38,12 +37,6 @@ def test_panels_are_packed_by_the_widest_vectors_that_divide_them(work_m, rows, 
     macros = dict(replace(CONFIG, work_m=work_m).macros())
     assert (macros["VECTOR_ROWS_A"], macros["VECTOR_COLUMNS_A"]) == (rows, columns)
     assert CONFIG.tile_n % macros["VECTOR_ROWS_B"] == 0
-
-
-def test_a_launch_knows_whether_it_packs():
-    """Launches with packing and without are compiled apart."""
-    packing, reading = (variant_of(BlockedVariant, CONFIG, packs=packs) for packs in (True, False))
-    assert set(packing.macros()) ^ set(reading.macros()) == {("PACKS", 1), ("PACKS", 0)}
 
 
 BLOCK_K = CONFIG.block_k
@@ -130,12 +123,6 @@ def test_blocks_do_not_depend_on_the_registers(width):
 
 
 SHAPE = Shape(1000, 1000, 1000)
-
-
-def test_it_runs_where_work_items_have_vectors():
-    """GPUs spread work-items over lanes and use other families."""
-    assert BLOCKED.runs_on(traits_with(TWO_CORES, "CPU"))
-    assert not BLOCKED.runs_on(traits_with(LIMITS))
 
 
 def test_many_cores_do_not_pack_for_the_cache():

@@ -7,13 +7,11 @@ from dataclasses import replace
 from planned import LIMITS, TWO_CORES, dense, kernels, make_plan, work_of
 
 from clgemm.core.plan import ceil_div, round_up
-from clgemm.kernels.blocked.config import NEAR
-from clgemm.kernels.blocked.family import register_config
-from clgemm.kernels.blocked.plan import is_faster_transposed
-from clgemm.kernels.pack.plan import vector_pack_config
+from clgemm.kernels.blocked.family import NEAR, is_faster_transposed, register_config
+from clgemm.kernels.pack.plan import VectorPackConfig
 
 REGISTER = register_config(16, True, False)
-VECTOR_PACK = (vector_pack_config(REGISTER.tile_m, True),)
+VECTOR_PACK = (VectorPackConfig.of(REGISTER.tile_m, True),)
 
 
 def planned_for_vectors(m, n, k):
@@ -99,7 +97,7 @@ def test_few_rows_that_share_a_set_of_the_cache_are_read_in_place():
     six = register_config(8, True, True)
     assert six.tile_m == 6
     for config, in_place in ((REGISTER, False), (six, True)):
-        packs = (vector_pack_config(config.tile_m, True),)
+        packs = (VectorPackConfig.of(config.tile_m, True),)
         operands = dense(1024, 1024), dense(1024, 1024), dense(1024, 1024)
         product = make_plan(*operands, config, packs, TWO_CORES).steps[-1]
         assert product.config.in_place == in_place

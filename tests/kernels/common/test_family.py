@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planned import LIMITS, dense, traits_with
+from planned import LIMITS, TWO_CORES, dense, traits_with
 
 from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
 from clgemm.kernels import FAMILIES
@@ -29,6 +29,20 @@ def test_a_record_serves_while_its_estimate_is_near_the_defaults(monkeypatch):
     assert not TILED.serves(far, default, SHAPE, TRAITS)
     plain = DIRECT.plainest(TRAITS)
     assert DIRECT.serves(plain, DIRECT.defaults(SHAPE, TRAITS)[0], SHAPE, TRAITS)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_what_the_tuner_begins_with_lies_in_its_space(family):
+    """The coarse grid does, and the point of a default makes that again; on lanes or on vectors."""
+    on_lanes = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
+    for traits in filter(family.runs_on, (on_lanes, traits_with(TWO_CORES, "CPU"))):
+        assert family.for_vectors in (None, traits.has_vectors)
+        default = family.defaults(SHAPE, traits)[0]
+        space = family.search_space(default, traits)
+        for names, rows in space.coarse.items():
+            for row in rows:
+                assert all(x in space.values[name] for name, x in zip(names, row, strict=True))
+        assert space.make(space.read(default)) == default
 
 
 def test_panels_that_are_no_tiles_are_a_problem():

@@ -34,16 +34,6 @@ def test_samples_of_a_gpu_are_larger():
     assert not DIRECT.candidates(Problem.of(Shape(500, 500, 500), "strict"), GPU)
 
 
-def test_every_field_is_a_macro():
-    """The kernel is compiled for its config alone: it gets nothing else but the product."""
-    config = DirectConfig(items_m=4, items_n=8, work_m=2, width=16, fma=True)
-    assert dict(config.macros()) == {
-        "ITEMS_M": 4, "ITEMS_N": 8, "WORK_M": 2, "WIDTH": 16, "FMA": 1
-    }  # fmt: skip
-    assert config.items == 32
-    assert config.local_memory_bytes == 0
-
-
 @pytest.mark.parametrize(("device", "config"), [(2, 2), (4, 4), (8, 8), (16, 8)])
 def test_work_items_with_vectors_are_alone(device, config):
     """A CPU's work-group is one work-item, with vectors of at most eight floats."""
@@ -79,12 +69,3 @@ def test_large_work_groups_are_tried_on_lanes_only():
     assert max(on_lanes.values["items_m"]) == 32
     assert max(on_vectors.values["items_m"]) == 8
     assert on_lanes.coarse != on_vectors.coarse
-
-
-def test_coarse_values_are_values():
-    """The coarse grid lies in the space."""
-    for traits in (traits_with(LIMITS), traits_with(TWO_CORES, "CPU")):
-        space = space_of(traits)
-        for names, rows in space.coarse.items():
-            for row in rows:
-                assert all(x in space.values[name] for name, x in zip(names, row, strict=True))

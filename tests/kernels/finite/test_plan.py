@@ -22,13 +22,6 @@ from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
 
-def test_a_work_group_has_work_items_and_one_mark_in_local_memory():
-    """What the device's limits are compared with."""
-    config = FiniteConfig(group=64, width=4)
-    assert (config.items, config.local_memory_bytes) == (64, 4)
-    assert not list(config.problems())
-
-
 @pytest.mark.parametrize(
     ("group", "width", "problem"),
     [

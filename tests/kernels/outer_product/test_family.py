@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
+from planned import LIMITS, dense, make_plan, traits_with
 
 from clgemm.core.config import Launch
 from clgemm.core.plan import ceil_div
@@ -18,7 +18,6 @@ from clgemm.kernels.outer_product.family import (
     OUTER_PRODUCT,
     OuterProductConfig,
     OuterProductVariant,
-    make_outer_plan,
     outer_config,
 )
 from clgemm.planning import planner
@@ -31,12 +30,6 @@ class Gpu:
     """A device without records."""
 
     kind, limits, traits = "GPU", MANY_UNITS, GPU
-
-
-def test_it_runs_on_lanes():
-    """A CPU's work-item writes whole vectors by itself."""
-    assert OUTER_PRODUCT.runs_on(GPU)
-    assert not OUTER_PRODUCT.runs_on(traits_with(TWO_CORES, "CPU"))
 
 
 @pytest.mark.parametrize(
@@ -73,15 +66,6 @@ def test_edge_shapes_have_every_depth():
 
 CONFIG = OuterProductConfig(items_m=4, items_n=32, work_m=16, work_n=4, fma=True)
 VARIANT = OuterProductVariant(items_m=4, items_n=32, work_m=16, work_n=4, fma=True, depth=8)
-
-
-def test_every_field_is_a_macro():
-    """The kernel is compiled for one config and one depth."""
-    assert dict(VARIANT.macros()) == {
-        "ITEMS_M": 4, "ITEMS_N": 32, "WORK_M": 16, "WORK_N": 4, "FMA": 1, "DEPTH": 8,
-        "ALIGN": 1,
-    }  # fmt: skip
-    assert (VARIANT.items, VARIANT.tile) == (128, (64, 128))
 
 
 def test_rows_of_a_lie_in_local_memory():
@@ -134,7 +118,7 @@ DEFAULT = outer_config(LIMITS)
 def step_of(m, n, k, *batch):
     """The only launch of a product."""
     operands = dense(m, k, *batch), dense(k, n, *batch), dense(m, n, *batch)
-    (step,) = make_outer_plan(*operands, DEFAULT, LIMITS).steps
+    (step,) = make_plan(*operands, DEFAULT, None, LIMITS).steps
     return step
 
 
@@ -178,7 +162,7 @@ def test_neighbours_write_whole_blocks_of_memory(n, alignment, is_cut, align):
     a, b, c = dense(1000, 3, 5), dense(3, n, 5), dense(1000, n, 5)
     strides = ((1000 * n + 4 if is_cut else 1000 * n), *c.strides[1:])
     c = c._replace(alignment_bytes=alignment, strides=strides)
-    (step,) = make_outer_plan(a, b, c, DEFAULT, LIMITS).steps
+    (step,) = make_plan(a, b, c, DEFAULT, None, LIMITS).steps
     assert step.config.align == align
     tile_m, tile_n = step.config.tile
     assert step.groups == 5 * ceil_div(1000, tile_m) * ceil_div(n + align - 1, tile_n)
@@ -189,7 +173,7 @@ def test_rows_of_a_work_item_begin_alike():
     a, b, c = dense(1000, 3), dense(3, 777), dense(1000, 777)
     turned = b.transposed(), a.transposed(), c.transposed()
     for operands, config in (((a, b, c), replace(DEFAULT, items_m=4)), (turned, DEFAULT)):
-        (step,) = make_outer_plan(*operands, config, LIMITS).steps
+        (step,) = make_plan(*operands, config, None, LIMITS).steps
         assert step.config.align == 1
 
 
@@ -198,22 +182,5 @@ def test_rows_of_a_tile_fit_local_memory():
     for k in (8, 16):
         operands = dense(20_000, k), dense(k, 20_000), dense(20_000, 20_000)
         limits = replace(LIMITS, local_memory_bytes=2**14)
-        (step,) = make_outer_plan(*operands, DEFAULT, limits).steps
+        (step,) = make_plan(*operands, DEFAULT, None, limits).steps
         step.config.require(limits)
-
-
-def test_coarse_values_are_values():
-    """The coarse grid lies in the space, and so does the default."""
-    (default,) = OUTER_PRODUCT.defaults(Shape(100, 100, 2), GPU)
-    space = OUTER_PRODUCT.search_space(default, GPU)
-    for names, rows in space.coarse.items():
-        for row in rows:
-            assert all(x in space.values[name] for name, x in zip(names, row, strict=True))
-    point = space.read(default)
-    assert all(value in space.values[name] for name, value in point.items())
-    assert space.make(point) == default
-
-
-def test_the_tuner_leaves_it_alone():
-    """No shape class has a short k alone."""
-    assert OUTER_PRODUCT.samples("GPU") == {}

@@ -14,9 +14,8 @@ from clgemm.kernels.pack.plan import (
     VectorPackConfig,
     VectorPackVariant,
     copy_config,
-    make_copy_plan,
+    copy_plan,
     pack_config,
-    vector_pack_config,
 )
 
 
@@ -33,7 +32,7 @@ def test_a_column_of_local_memory_never_is_a_multiple_of_the_banks(panel):
 @pytest.mark.parametrize("rows", [1, 64, 384])
 def test_panels_of_any_height_can_be_packed_by_vectors(panel, rows):
     """Work-groups pack about so many rows together: at least one panel."""
-    config = VectorPackConfig.of(panel, rows, prefetch=True)
+    config = VectorPackConfig.of(panel, True, rows)
     assert not list(config.problems())
     assert config.panels * panel <= max(rows, panel)
 
@@ -41,7 +40,7 @@ def test_panels_of_any_height_can_be_packed_by_vectors(panel, rows):
 def test_operands_that_the_caches_cannot_hold_are_stored_past_them():
     """The macro WRITES is 0 for plain stores, 1 after a prefetch, 2 past the caches."""
     for prefetch in (False, True):
-        config = VectorPackConfig.of(48, 384, prefetch)
+        config = VectorPackConfig.of(48, prefetch)
         for streams in (False, True):
             launch = variant_of(VectorPackVariant, config, streams=streams)
             assert dict(launch.macros())["WRITES"] == (2 if streams else int(prefetch))
@@ -63,13 +62,7 @@ def test_work_items_with_vectors_are_alone():
     assert pack_config(limits, 128).items == copy_config(limits).items == 1
 
 
-def test_a_copy_has_panels_of_one_row():
-    """A matrix is copied row by row: nothing is padded."""
-    assert copy_config(LIMITS).panel == 1
-    assert vector_pack_config(48, True).panel == pack_config(LIMITS, 48).panel == 48
-
-
 def test_a_copy_is_one_launch():
     """A batch of any strides is copied by one launch."""
-    made = make_copy_plan(Layout((3, 4, 5), (100, 1, 4)), PackConfig(panel=1, depth=64, group=8))
+    made = copy_plan(Layout((3, 4, 5), (100, 1, 4)), LIMITS)
     assert kernels(made) == ["pack"]

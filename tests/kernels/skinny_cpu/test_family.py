@@ -8,9 +8,8 @@ import pytest
 from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
 
 from clgemm.core.problem import Problem, Shape
-from clgemm.kernels.pack.plan import PackConfig, copy_config
-from clgemm.kernels.skinny_cpu.family import SKINNY_CPU, SkinnyCpuConfig, skinny_config
-from clgemm.kernels.split_k.plan import ReduceConfig
+from clgemm.kernels.pack.plan import copy_config
+from clgemm.kernels.skinny_cpu.family import SKINNY_CPU, skinny_config
 
 CPU = traits_with(TWO_CORES, "CPU", is_vector_compiler=True)
 
@@ -54,20 +53,6 @@ def test_edge_shapes_are_beside_a_strip_and_a_chunk():
     shapes, strip = SKINNY_CPU.edge_shapes(choice.config), choice.config.strip
     assert all(shape.m <= 8 for shape in shapes)
     assert {shape.n < strip for shape in shapes} == {True, False}
-
-
-def test_a_strip_is_whole_vectors():
-    """The constraint names the span of the vectors that a strip must be a multiple of."""
-    config = skinny_config(1, 8, True)
-    assert not list(replace(config, strip=config.vectors * 8).problems())
-    (problem,) = replace(config, strip=config.vectors * 8 + 8).problems()
-    assert problem == "strip=72 is not a multiple of vectors x width = 64"
-
-
-def test_its_products_may_copy_and_add_up():
-    """The operand of few rows may be copied first, and slices of k are added up."""
-    assert SkinnyCpuConfig.companions == (PackConfig, ReduceConfig)
-    assert skinny_config(1, 8, True).items == 1
 
 
 @pytest.mark.parametrize("width", [2, 4, 8, 16])

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from planned import LIMITS, TWO_CORES, dense, make_plan, traits_with
+from planned import LIMITS, dense, make_plan, traits_with
 
 from clgemm.core.config import variant_of
 from clgemm.core.plan import Plan, expected_us
 from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.skinny_gpu.family import (
-    MOST_OF_A,
     SKINNY_GPU,
     SkinnyGpuVariant,
     skinny_lanes_config,
@@ -46,13 +45,6 @@ def test_nvidias_caches_serve_few_rows():
     assert one.config.rows * one.config.ahead == nvidia.config.rows * nvidia.config.ahead
 
 
-def test_it_runs_on_lanes():
-    """CPUs have a family of their own for few rows."""
-    assert SKINNY_GPU.runs_on(GPU)
-    assert not SKINNY_GPU.runs_on(traits_with(TWO_CORES, "CPU"))
-    assert SKINNY_GPU.plainest(GPU).config.width == 1
-
-
 def test_edge_shapes_are_beside_what_is_loaded_at_a_time():
     """Without a chunk of A in local memory, that is as much as is in flight."""
     for traits in (GPU, NVIDIA):
@@ -73,13 +65,6 @@ def test_a_strip_lies_along_the_lanes():
     along_k = variant_of(SkinnyGpuVariant, CONFIG, along_k=True)
     assert along_n.strip == CONFIG.abreast * CONFIG.width
     assert along_k.strip == CONFIG.group // CONFIG.abreast
-
-
-@pytest.mark.parametrize(("extra", "fits"), [(0, True), (4, False)])
-def test_work_items_copy_few_floats_of_a(extra, fits):
-    """Each copies at most 16 floats of A to local memory."""
-    most = MOST_OF_A * CONFIG.group // CONFIG.rows
-    assert (not list(replace(CONFIG, chunk=most + extra).problems())) == fits
 
 
 @pytest.mark.parametrize(

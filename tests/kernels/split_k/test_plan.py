@@ -12,25 +12,10 @@ from clgemm.core.plan import batch_of
 from clgemm.core.problem import batch_levels
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.split_k import plan as split_k
-from clgemm.kernels.split_k.plan import ReduceConfig, reduce_us
+from clgemm.kernels.split_k.plan import reduce_us
 from clgemm.kernels.tiled import plan as tiled_plan
-from clgemm.kernels.tiled.config import TiledEstimate
 from clgemm.kernels.tiled.family import lane_configs
-
-REDUCE = ReduceConfig(group=64, parts=8, width=4)
-
-
-def test_every_work_item_has_a_vector_in_local_memory():
-    """Those that share an element add up what they hold there."""
-    assert REDUCE.local_memory_bytes == 4 * 64 * 4
-    assert REDUCE.items == 64
-
-
-def test_parts_divide_a_work_group():
-    """Otherwise some work-items would have no element."""
-    assert not list(REDUCE.problems())
-    (problem,) = replace(REDUCE, parts=7).problems()
-    assert problem == "group=64 is not a multiple of parts=7"
+from clgemm.kernels.tiled.plan import TiledEstimate
 
 
 def test_more_elements_and_more_slices_take_longer():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clgemm.kernels.tensor_core import plan as tensor_plan
-from clgemm.kernels.tensor_core.config import TILE_BYTES
+from clgemm.kernels.tensor_core.plan import TILE_BYTES
 from clgemm.planning import planner
 
 

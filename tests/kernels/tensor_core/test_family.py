@@ -18,16 +18,6 @@ from clgemm.core.config import variant_of
 from clgemm.core.problem import Problem, Shape
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core import family as tensor
-from clgemm.kernels.tensor_core.config import (
-    MmaConfig,
-    MmaVariant,
-    SplitConfig,
-    WgmmaConfig,
-    WgmmaVariant,
-    best_cuts,
-    split_us,
-    uncut,
-)
 from clgemm.kernels.tensor_core.family import (
     MMA,
     NARROW_TILES,
@@ -38,37 +28,21 @@ from clgemm.kernels.tensor_core.family import (
     wgmma_configs,
 )
 from clgemm.kernels.tensor_core.narrow import NARROW, narrow_us
+from clgemm.kernels.tensor_core.plan import (
+    MmaConfig,
+    MmaVariant,
+    WgmmaConfig,
+    WgmmaVariant,
+    best_cuts,
+    split_us,
+    uncut,
+)
 from clgemm.planning import planner
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)
 SLIM = WgmmaVariant(swizzle=3, guard=True, tile_n=128, stages=3)
 IN_BYTES = replace(WIDE, guard=False, int8=True)
 MMA_VARIANT = MmaVariant(swizzle=2, guard=True)
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        (replace(WIDE, tile_n=192), "tile_n=192"),
-        (replace(WIDE, stages=3), "local memory"),
-        (replace(WIDE, stages=0), "stages=0"),
-        (replace(WIDE, swizzle=0), "swizzle=0"),
-        (replace(WIDE, int8=True), "int8=True needs guard=False"),
-        (replace(MMA_VARIANT, guard=False, int8=True), "needs wgmma"),
-    ],
-)
-def test_broken_constraints_are_named(config, named):
-    """What no compute capability can run."""
-    assert any(named in problem for problem in config.problems())
-
-
-@pytest.mark.parametrize(
-    "config",
-    [WIDE, SLIM, IN_BYTES, MMA_VARIANT, SplitConfig(guard=True)],
-)
-def test_shipped_configs_hold_their_constraints(config):
-    """Whatever local memory the device reports."""
-    assert not list(config.problems_on(LIMITS))
 
 
 HUNDRED_UNITS = replace(LIMITS, compute_units=100)

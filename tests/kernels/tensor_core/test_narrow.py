@@ -9,44 +9,21 @@ import struct
 from dataclasses import replace
 
 import pytest
-from planned import traits_with
+from planned import make_plan, traits_with
 from strategies import GPU_LIMITS, rows
 
-from clgemm.core.config import variant_of
 from clgemm.core.plan import Element
 from clgemm.core.problem import Layout, Problem
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.tensor_core.narrow import (
     NARROW,
     NarrowConfig,
-    NarrowVariant,
-    fits_narrow,
-    make_narrow_plan,
 )
 from clgemm.planning import planner
 
 FEW = NarrowConfig(columns=64, ahead=2)
 FEWER = NarrowConfig(columns=16, ahead=1)
 MORE = NarrowConfig(columns=128, ahead=2)
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        (replace(FEW, columns=48), "columns=48"),
-        (replace(FEW, ahead=0), "ahead=0"),
-        (variant_of(NarrowVariant, FEW, load_a=4, along_k=False), "load_a=4"),
-    ],
-)
-def test_broken_constraints_are_named(config, named):
-    """What no compute capability can run."""
-    assert any(named in problem for problem in config.problems())
-
-
-@pytest.mark.parametrize("config", [FEW, FEWER, replace(MORE, columns=96), MORE])
-def test_shipped_configs_hold_their_constraints(config):
-    """Whatever local memory the device reports."""
-    assert not list(config.problems_on(GPU_LIMITS))
 
 
 LIMITS = replace(GPU_LIMITS, fused_split_k=True)
@@ -63,12 +40,12 @@ def product(m, n, k, *batch):
 
 def test_the_larger_operand_is_read_where_it_lies():
     """Whichever it is: rows of C change places with columns; the smaller one is packed."""
-    (step,) = make_narrow_plan(*product(64, 4096, 4096), FEW, LIMITS).steps
+    (step,) = make_plan(*product(64, 4096, 4096), FEW, None, LIMITS).steps
     sizes = {"m": 4096, "n": 64, "k": 4096, "slice_k": 1024}
     place = {"a": "b", "a_offset": Element("b", 0), "a_row": 1, "a_column": 4096}
     assert step.arguments.items() >= (sizes | place).items()
     assert not step.config.along_k
-    (step,) = make_narrow_plan(*product(4096, 64, 4096), FEW, LIMITS).steps
+    (step,) = make_plan(*product(4096, 64, 4096), FEW, None, LIMITS).steps
     place = {"a": "a", "a_offset": Element("a", 0), "a_row": 4096, "a_column": 1}
     assert step.arguments.items() >= place.items()
     assert step.config.along_k
@@ -77,7 +54,7 @@ def test_the_larger_operand_is_read_where_it_lies():
 def test_configs_of_plans_fit_the_device():
     """With slices of k and without, and for stacks."""
     for layouts in (product(64, 4096, 4096), product(40_000, 20, 600), product(30, 600, 700, 5)):
-        for step in make_narrow_plan(*layouts, FEW, LIMITS).steps:
+        for step in make_plan(*layouts, FEW, None, LIMITS).steps:
             step.config.require(LIMITS)
 
 
@@ -95,7 +72,7 @@ def test_configs_of_plans_fit_the_device():
 )
 def test_the_widest_loads_that_fit(a, load):
     """Whole rows of aligned vectors; of neighbouring rows two, which one work-item splits."""
-    (step,) = make_narrow_plan(a, rows(512, 40), rows(1000, 40), FEW, LIMITS).steps
+    (step,) = make_plan(a, rows(512, 40), rows(1000, 40), FEW, None, LIMITS).steps
     assert step.config.load_a == load
 
 
@@ -107,19 +84,19 @@ def test_work_groups_fill_the_device():
         ((64, 128 * 140, 4096), 4 * 140),  # 1.06 rounds
         ((64, 512, 40), 4),
     ):
-        (step,) = make_narrow_plan(*product(*shape), FEW, LIMITS).steps
+        (step,) = make_plan(*product(*shape), FEW, None, LIMITS).steps
         assert step.groups == groups
 
 
 def test_slices_are_added_up_by_the_last_work_group():
     """Or by a launch of their own, where work-groups do not see what others have written."""
-    plan = make_narrow_plan(*product(64, 4096, 4096), FEW, LIMITS)
+    plan = make_plan(*product(64, 4096, 4096), FEW, None, LIMITS)
     assert plan.steps[0].config.fused_split_k
     assert plan.steps[0].arguments["slices_out"] == "partial"
     assert plan.steps[0].arguments["counters"] == "counters"
     assert dict(plan.scratch)["partial"] == 4 * 4 * 64 * 4096
     alone = replace(LIMITS, fused_split_k=False)
-    plan = make_narrow_plan(*product(64, 4096, 4096), FEW, alone)
+    plan = make_plan(*product(64, 4096, 4096), FEW, None, alone)
     assert [step.config.family for step in plan.steps] == ["tensor_narrow", "reduce"]
     assert not plan.steps[0].config.fused_split_k
 
@@ -127,7 +104,7 @@ def test_slices_are_added_up_by_the_last_work_group():
 def test_repeated_matrices_are_packed_once():
     """Scratch for as many chunks as there are, and each matrix's place among them."""
     a, b, c = rows(3, 30, 640), rows(2, 3, 640, 800), rows(2, 3, 30, 800)
-    plan = make_narrow_plan(a.broadcast((2, 3)), b, c, FEW, LIMITS)
+    plan = make_plan(a.broadcast((2, 3)), b, c, FEW, None, LIMITS)
     (step,) = plan.steps
     assert step.arguments["packed"] == "packed_b"
     assert struct.unpack("4q", step.arguments["packed_strides"]) == (0, 0, 0, 10)
@@ -177,8 +154,9 @@ def test_operands_that_cannot_be_loaded_go_elsewhere():
     """Neither rows nor columns of the larger one are neighbours; the smaller one may lie anyhow."""
     apart = Layout((4096, 4096), (9000, 2), 64)
     few = Layout((64, 4096), (9000, 2), 64)
-    assert not fits_narrow(few, apart, rows(64, 4096))
-    assert fits_narrow(few, rows(4096, 4096), rows(64, 4096))
+    c, wide = rows(64, 4096), rows(4096, 4096)
+    assert not NARROW.fits(Problem(few, apart, c, "fast"))
+    assert NARROW.fits(Problem(few, wide, c, "fast"))
 
 
 def test_products_take_it(device, monkeypatch):

@@ -13,12 +13,12 @@ from clgemm.core.plan import OutlierCounter, expected_us
 from clgemm.core.problem import Layout
 from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import plan as tensor_plan
-from clgemm.kernels.tensor_core.config import (
+from clgemm.kernels.tensor_core.plan import (
     TILE_BYTES,
     MmaVariant,
     WgmmaVariant,
+    make_tensor_plan,
 )
-from clgemm.kernels.tensor_core.plan import make_tensor_plan
 from clgemm.kernels.tiled.family import lane_configs
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)

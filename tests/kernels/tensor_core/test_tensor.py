@@ -19,15 +19,15 @@ from clgemm.kernels.pack.plan import pack_config
 from clgemm.kernels.tensor_core import family as tensor
 from clgemm.kernels.tensor_core import narrow
 from clgemm.kernels.tensor_core import plan as tensor_plan
-from clgemm.kernels.tensor_core.config import (
-    MmaConfig,
-    MmaVariant,
-    WgmmaVariant,
-)
 from clgemm.kernels.tensor_core.family import MMA as MMA_FAMILY
 from clgemm.kernels.tensor_core.family import WGMMA, adds_coarsely
 from clgemm.kernels.tensor_core.narrow import NARROW as NARROW_FAMILY
 from clgemm.kernels.tensor_core.narrow import NarrowConfig
+from clgemm.kernels.tensor_core.plan import (
+    MmaConfig,
+    MmaVariant,
+    WgmmaVariant,
+)
 from clgemm.kernels.tiled.family import TILED, lane_configs
 from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict

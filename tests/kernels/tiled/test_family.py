@@ -9,14 +9,6 @@ from planned import LIMITS, TWO_CORES, traits_with
 
 from clgemm.core.config import variant_of
 from clgemm.core.problem import Problem, Shape
-from clgemm.kernels.tiled.config import (
-    REGISTERS,
-    SMALLEST_SLICE,
-    TiledConfig,
-    TiledVariant,
-    launch_us,
-    tiled_estimate,
-)
 from clgemm.kernels.tiled.family import (
     MOST_SUMS,
     TILED,
@@ -25,7 +17,15 @@ from clgemm.kernels.tiled.family import (
     nvidia_configs,
     that_fit,
 )
-from clgemm.kernels.tiled.plan import in_place_us
+from clgemm.kernels.tiled.plan import (
+    REGISTERS,
+    SMALLEST_SLICE,
+    TiledConfig,
+    TiledVariant,
+    in_place_us,
+    launch_us,
+    tiled_estimate,
+)
 
 LARGE = lane_configs()[0]
 COPIED = next(config for config in nvidia_configs() if config.asynchronous)

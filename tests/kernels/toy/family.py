@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.core.config import KernelConfig, positive
+from clgemm.core.config import KernelConfig
 from clgemm.core.plan import Element, Plan, Step, ceil_div, operand_in_place
 from clgemm.core.problem import Problem, Shape
 from clgemm.core.traits import Traits
@@ -35,13 +34,6 @@ class ToyConfig(KernelConfig):
     source: ClassVar[str] = "toy/toy.cl"
     entry: ClassVar[str] = "toy_product"
 
-    @property
-    def items(self) -> int:
-        return self.group
-
-    def problems(self) -> Iterator[str]:
-        yield from positive(self)
-
 
 class Toy(Family[ToyConfig, KernelConfig]):
     """Products of seven rows."""
@@ -53,6 +45,9 @@ class Toy(Family[ToyConfig, KernelConfig]):
 
     def suits(self, problem: Problem, traits: Traits) -> bool:
         return problem.m == 7 and problem.k > 0 and problem.matrices == 1
+
+    def candidates(self, problem: Problem, traits: Traits) -> tuple[Choice, ...]:
+        return self.defaults(problem.shape, traits) if self.suits(problem, traits) else ()
 
     def defaults(self, shape: Shape, traits: Traits) -> tuple[Choice, ...]:
         return tuple(Choice(ToyConfig(group)) for group in GROUPS[1:])
