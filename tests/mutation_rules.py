@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Mutant", "in_turns"]
-
 ROOT = Path(__file__).resolve().parents[1]
 PLANNING = ("planner.py", "bounded.py", "cut.py", "transfers.py")
 CORE = ("problem.py", "plan.py", "transfer.py")

@@ -17,20 +17,6 @@ from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, Fallback
 from clgemm.planning.bounded import bounded
 
-__all__ = [
-    "LIMITS",
-    "TWO_CORES",
-    "dense",
-    "fallback_by",
-    "kernels",
-    "make_plan",
-    "make_scaling_plan",
-    "matrices_of",
-    "scales",
-    "traits_with",
-    "work_of",
-]
-
 LIMITS = replace(GPU_LIMITS, compute_units=8)
 TWO_CORES = replace(LIMITS, compute_units=2, vector_width=16)
 

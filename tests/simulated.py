@@ -13,8 +13,6 @@ from typing import Any
 
 import pyopencl as cl
 
-__all__ = ["devices", "replacements"]
-
 COMPILED = ("gfx900", "gfx1030", "tgllp", "dg2")  # those of docs/offline_compile.py
 GIB = 2**30
 LOCAL, GLOBAL = (int(getattr(cl.device_local_mem_type, x)) for x in ("LOCAL", "GLOBAL"))

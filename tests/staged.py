@@ -9,8 +9,6 @@ import numpy as np
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 
-__all__ = ["TINY", "integers", "limited"]
-
 RNG = np.random.default_rng(7)
 # Cuts small products into many tiles.
 TINY = TransferConfig(

@@ -10,24 +10,8 @@ from hypothesis import strategies as st
 
 from clgemm.core.problem import Layout
 from clgemm.core.traits import Limits
-from clgemm.testing import DATA, EXACT, GemmProblem, Operand, gamma, gemm_problems, layouts, sides
-from clgemm.testing.assertions import UNIT_ROUNDOFF
+from clgemm.testing import DATA, EXACT, GemmProblem, Operand, gemm_problems, layouts, sides
 from clgemm.testing.problems import made
-
-__all__ = [
-    "GPU_LIMITS",
-    "SCALARS",
-    "UNIT_ROUNDOFF",
-    "Buffer",
-    "Problem",
-    "buffers",
-    "gamma",
-    "integers",
-    "problems",
-    "reals",
-    "rows",
-    "sizes",
-]
 
 Buffer, Problem, sizes = Operand, GemmProblem, sides
 SCALARS = st.sampled_from([0.0, 1.0, -1.0, 2.0, -3.0])

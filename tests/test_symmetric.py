@@ -12,12 +12,13 @@ import symmetry
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from injection import TRANSFER
-from strategies import gamma, integers
+from strategies import integers
 
 import clgemm
 from clgemm.core.cache import forget_plans
 from clgemm.planning import cut, planner
 from clgemm.runtime.operands import own_transpose, same_memory
+from clgemm.testing import gamma
 
 SIZES = [(7, 70), (130, 33), (401, 257), (64, 5000), (777, 300)]
 

@@ -10,8 +10,6 @@ from clgemm.core import cache
 from clgemm.hardware import trial
 from clgemm.records import verdicts
 
-__all__ = ["begin_anew", "plant"]
-
 
 def begin_anew() -> None:
     """Forget what this process knows of trials, as a new one would not know it."""

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Advisor", "Sent", "advisor"]
-
 LEAST_BYTES = 2**18  # smaller operands cost a call, not their transfer
 LEAST_TIMES = 5
 LEAST_SECONDS = 0.01

@@ -9,8 +9,6 @@ import re
 import sys
 from typing import Any
 
-__all__ = ["StartedProcesses", "accelerate_children", "leave_children_plain", "started"]
-
 VARIABLE = "CLGEMM_ACCEL_CHILDREN"
 FOLDER = os.path.join(
     os.path.dirname(os.path.abspath(__file__)), "for_children"

@@ -20,21 +20,6 @@ from clgemm.side import preparation
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
 
-__all__ = [
-    "BUSY",
-    "CLOSED",
-    "DEEP",
-    "ERROR",
-    "FAILED",
-    "NO_DEVICE",
-    "FailedDevice",
-    "Failures",
-    "RunningProducts",
-    "belongs_to_program",
-    "is_near_recursion_limit",
-    "log_safely",
-]
-
 log = logging.getLogger("clgemm.accel")
 
 # Reasons why a product stays on the host.

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-__all__ = ["Operands", "cannot_overflow", "operands_that_err"]
-
 Operands: TypeAlias = tuple[Any, Any]
 
 LARGE, INFINITE, ZERO = (np.full((1, 1), x, np.float32) for x in (3e38, np.inf, 0))

@@ -44,8 +44,6 @@ from clgemm.side.counts import DEVICE, DTYPE, SMALL, counts
 from clgemm.side.decision import Entry
 from clgemm.side.settings import goes_by_rule, is_ruled
 
-__all__ = ["UNDERFLOW", "Hooks", "Settings"]
-
 UNDERFLOW = "report of underflow"
 NOTHING = object()  # no argument
 

@@ -34,18 +34,6 @@ import numpy as np
 
 from clgemm.core.imports import after_import, is_imported
 
-__all__ = [
-    "Attribute",
-    "Call",
-    "DeviceOperator",
-    "Implementation",
-    "Patch",
-    "UnsupportedError",
-    "copied",
-    "disguised",
-    "require_support",
-]
-
 TESTED = "NumPy 1.26 to 2.5 on CPython 3.10 to 3.13"
 
 # numpy/core/code_generators/numpy_api.py: the positions of the ufunc API are part of NumPy's ABI.

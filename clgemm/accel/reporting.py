@@ -20,8 +20,6 @@ from clgemm.side.counts import (
     counts,
 )
 
-__all__ = ["HEADS", "Report", "Row", "make_report"]
-
 HEADS = "function", "calls", "where and why", "seconds"  # of a table of the rows
 REMEDY = (
     "'python -m clgemm warmup' prepares the device, and --threshold N sends it every product of N "

@@ -16,8 +16,6 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-__all__ = ["run", "run_code", "run_input"]
-
 OURS = str(Path(__file__).parent) + os.sep
 NOT_FOUND = 2  # Python's exit code for a script that does not exist
 # The function behind `python -m` and `python folder`; it has no public name.

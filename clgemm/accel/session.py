@@ -31,8 +31,6 @@ from clgemm.side.counts import counts
 from clgemm.side.decision import reset_counts
 from clgemm.side.settings import least_of, require_settings
 
-__all__ = ["enabled", "install", "report", "uninstall"]
-
 # The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
 # the code of an OpenCL runtime that aborts the process.
 EXIT_SECONDS = 3.0

@@ -11,22 +11,6 @@ import numpy.typing as npt
 
 from clgemm.testing.assertions import PIECE, ROUNDINGS, SMALLEST_NORMAL, gamma
 
-__all__ = [
-    "COLUMNS_IN_FRONT",
-    "DATA",
-    "LAYOUTS",
-    "Case",
-    "default_cases",
-    "judge",
-    "operands",
-    "parse_shapes",
-    "quick_cases",
-    "reference",
-    "stored",
-    "stored_shape",
-    "viewed",
-]
-
 FLOAT_BYTES = 4
 LAYOUTS = {
     "N": "row-major",

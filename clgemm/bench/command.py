@@ -29,8 +29,6 @@ from clgemm.hardware.device import Device, identity
 from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import duration, minutes, positive, progress, say
 
-__all__ = ["add_arguments", "main"]
-
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
 # Options that run something else, of which only `picture` has a picture.

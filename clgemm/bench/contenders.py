@@ -14,21 +14,6 @@ from clgemm.bench import host_blas_peers
 from clgemm.bench.cases import COLUMNS_IN_FRONT, Case, operands, stored, viewed
 from clgemm.bench.host_blas_peers import HOST_PEERS
 
-__all__ = [
-    "ACCELERATED",
-    "DEVICE",
-    "HOST",
-    "PEERS",
-    "ROUTED",
-    "Call",
-    "against",
-    "available",
-    "cupy_on",
-    "is_ours",
-    "prepare",
-    "program",
-]
-
 # The operands are NumPy arrays, and the time includes transfers; or they are device arrays, and the
 # time is from the call to the end of the kernel.
 HOST, DEVICE = "host", "device"

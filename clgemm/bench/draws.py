@@ -10,18 +10,6 @@ from typing import Any, NamedTuple
 
 from clgemm.bench.cases import FLOAT_BYTES, Case
 
-__all__ = [
-    "KINDS",
-    "STORAGE_BYTES",
-    "Bounds",
-    "Draw",
-    "Program",
-    "possible_kinds",
-    "random_cases",
-    "random_programs",
-    "range_text",
-]
-
 SHARES = {"N": 0.5, "T": 0.35, "S": 0.1, "D": 0.05}  # of the layouts of each operand
 STORED = {"N": 1, "T": 1, "S": 2, "D": 4}  # elements stored for each element of an operand
 STORAGE_BYTES = 2**30  # the most for A, B and C

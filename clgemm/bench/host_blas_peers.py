@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HOST_PEERS", "about", "product"]
-
 HOST_PEERS = ("MKL", "BLIS", "oneDNN", "PyTorch")
 
 Matrix = npt.NDArray[np.float32]

@@ -30,8 +30,6 @@ from clgemm.terminal import positive, progress
 from clgemm.testing.assertions import gamma
 from clgemm.transfer.multiply import multiply_exactly
 
-__all__ = ["add_arguments", "dtypes", "syrk", "timed"]
-
 TURNS = 5
 IDLE_S = 0.2  # after which the idle threads of NumPy's BLAS do not spin any more
 TURN_S = 0.02  # short products are repeated for so long

@@ -14,8 +14,6 @@ import pyopencl as cl
 from clgemm.hardware.device import Device
 from clgemm.runtime import programs
 
-__all__ = ["PeakVariant", "measure", "peak_variants"]
-
 LONG_S = 0.02  # in a launch of this length, the overhead of starting it is negligible
 TRIES = 3
 FACTOR, TERM = 0.96875, 0.03125

@@ -13,8 +13,6 @@ from clgemm.bench.report import Report
 from clgemm.bench.rounds import Spread
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["draw", "picture", "spread_out"]
-
 MODES = {HOST: "NumPy arrays", DEVICE: "on the device"}
 MARKERS = {HOST: "o", DEVICE: "s"}
 # CLBlast has OpenCL's blue: hollow markers in its own colour would look like clgemm's.

@@ -31,8 +31,6 @@ from clgemm.bench.survey import Summary, bounds_of, summary
 from clgemm.output import written
 from clgemm.terminal import positive, progress
 
-__all__ = ["DEFAULT", "add_arguments", "main"]
-
 DEFAULT = Bounds(sides=(8, 4096), work=(10**5, 5 * 10**9))
 OTHERS = ("clgemm", ROUTED, ACCELERATED)
 # The threads of the host's BLAS sleep after the pause. No program is left out for its length.

@@ -13,8 +13,6 @@ from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import Outcome, Spread
 from clgemm.terminal import Side, figure, print_table
 
-__all__ = ["Report", "as_json", "machine_lines", "print_report", "print_rows", "troubles"]
-
 TITLES = {
     HOST: "End to end from NumPy arrays",
     DEVICE: "Operands on the device, from the call to the end of the kernel",

@@ -18,19 +18,6 @@ from clgemm.bench.draws import Program
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
 
-__all__ = [
-    "SKIPPED",
-    "Outcome",
-    "Settings",
-    "Spread",
-    "Tournament",
-    "environment",
-    "ratios",
-    "spread",
-    "within_time",
-    "worker_of",
-]
-
 SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
 
 

@@ -24,8 +24,6 @@ from clgemm.hardware.device import Device
 from clgemm.output import written
 from clgemm.terminal import minutes, progress, say
 
-__all__ = ["add_arguments", "made_folders", "main"]
-
 TINY = (8, 64)
 CALLS, ROUNDS = 200, 11
 

@@ -26,22 +26,6 @@ from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
 from clgemm.terminal import duration, positive, whole
 
-__all__ = [
-    "BEST",
-    "SETTINGS",
-    "Summary",
-    "SurveyReport",
-    "add_arguments",
-    "bounds_of",
-    "cases",
-    "contenders",
-    "new_report",
-    "print_survey",
-    "regret",
-    "routed",
-    "summary",
-]
-
 SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))
 
 

@@ -28,8 +28,6 @@ from clgemm.bench.startup import made_folders
 from clgemm.output import written
 from clgemm.terminal import minutes, positive, progress, say
 
-__all__ = ["Result", "add_arguments", "main"]
-
 TURNS = 9
 ACCELERATED_S = 12.0  # about what an accelerated run takes, and its children after it
 ALLOWED = 2e-2  # relative difference of two results in float32

@@ -20,8 +20,6 @@ from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
 from clgemm.core.precision import chosen_precision
 
-__all__ = ["Server", "main"]
-
 WARM_S = 1.0  # for longer calls, the first one counts too, though caches may be cold
 
 

@@ -9,8 +9,6 @@ from typing import TypeAlias
 import numpy as np
 from dask.utils import parse_bytes
 
-__all__ = ["suggest_chunks"]
-
 Chunks: TypeAlias = tuple[int, ...]
 
 ITEM_BYTES = 4

@@ -28,8 +28,6 @@ from clgemm.hardware.choice import (
 )
 from clgemm.hardware.device import Device, identity
 
-__all__ = ["ONE_EACH", "Candidate", "Claim", "assign", "candidates", "claim_first"]
-
 ONE_EACH = "one-each"
 MOST_SHARED = 64  # the most processes with a claim on one device; others have none
 

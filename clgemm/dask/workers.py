@@ -31,20 +31,6 @@ from clgemm.hardware.choice import get_device, set_device
 from clgemm.hardware.choice import reason as device_reason
 from clgemm.hardware.device import Device
 
-__all__ = [
-    "Accelerate",
-    "ClusterReport",
-    "Settings",
-    "WorkerReport",
-    "about_process",
-    "begin",
-    "dask_setup",
-    "dask_teardown",
-    "einsum",
-    "end",
-    "report",
-]
-
 log = logging.getLogger("clgemm.dask")
 
 

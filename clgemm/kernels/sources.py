@@ -13,17 +13,6 @@ from importlib import resources
 
 from clgemm.core.config import KernelConfig
 
-__all__ = [
-    "BUFFER",
-    "OPTIONS",
-    "files_of",
-    "parameter_types",
-    "sources_hash",
-    "text_of",
-    "tokens",
-    "used_by",
-]
-
 # For every build. The compiler may contract a * b + c; nothing else is relaxed.
 OPTIONS = ("-cl-mad-enable",)
 

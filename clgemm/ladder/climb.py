@@ -18,8 +18,6 @@ from clgemm.ladder.rung import Rung, Shape
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import Side, figure, json_number, print_table
 
-__all__ = ["Climb", "Peer", "as_dict", "peers", "print_climb"]
-
 
 @dataclass(frozen=True)
 class Peer:

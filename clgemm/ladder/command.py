@@ -25,8 +25,6 @@ from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 from clgemm.output import require_picture, require_writable, written
 from clgemm.terminal import minutes, positive, progress, say
 
-__all__ = ["add_arguments", "main"]
-
 GPU_SIZE, CPU_SIZE = 4096, 512
 NUMBERS = range(1, len(RUNGS) + 1)
 

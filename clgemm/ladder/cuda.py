@@ -12,8 +12,6 @@ from clgemm.ladder.measure import Matrix, Problem, Result, examine
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.story import kernel_text, source
 
-__all__ = ["Product", "run", "target", "why_not"]
-
 WARP = 32
 NS_PER_MS = 1_000_000
 

@@ -20,8 +20,6 @@ from clgemm.ladder.rungs import RUNGS, configure
 from clgemm.ladder.story import source, step, story
 from clgemm.terminal import Side, print_table
 
-__all__ = ["BY_DRIVER", "compiled", "explain", "registers_in"]
-
 COLUMNS = 100
 # What the driver says about ``multiply``: local memory, below the row that is counted, and more.
 BY_DRIVER = (

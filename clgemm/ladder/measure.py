@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from clgemm.ladder.rung import Rung, Shape
 
-__all__ = ["Matrix", "Problem", "Product", "Result", "examine", "median_ns"]
-
 REPEAT = 10
 PATIENCE_NS = 2_000_000_000  # after this time the repetitions end, but not before the third
 

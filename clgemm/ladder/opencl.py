@@ -13,8 +13,6 @@ from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
 from clgemm.ladder.story import source
 from clgemm.runtime import programs
 
-__all__ = ["Product", "run", "standard", "target"]
-
 NVIDIA_LANES = 32
 # The device's clock does not run if its times are this many times shorter than the host's.
 STOPPED_CLOCK = 1000

@@ -14,8 +14,6 @@ from clgemm.ladder.rungs import RUNGS, AsynchronousCopies, WideLocalReads
 from clgemm.ladder.story import kernel_text, step, story, wgsl_names
 from clgemm.ladder.tensor import PackedHalves
 
-__all__ = ["KEPLER_PEERS", "page", "shipped"]
-
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798, "clBlas": 572}
 # Parameters that the picture does not show.
 COUNTED = 4096  # the size for rungs that were not measured on a device; its tiles all fit

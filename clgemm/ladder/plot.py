@@ -10,8 +10,6 @@ from clgemm.ladder.page import KEPLER_PEERS
 from clgemm.ladder.rungs import RUNGS
 from clgemm.terminal import COLOURS, PLOT_STYLE
 
-__all__ = ["picture"]
-
 # A peer more than this many times as fast as the fastest rung is in the legend only: its line would
 # flatten the bars.
 HEADROOM = 2.2

@@ -8,18 +8,6 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from clgemm.testing.assertions import gamma
 
-__all__ = [
-    "FLOAT_BYTES",
-    "Counts",
-    "Launch",
-    "Pairs",
-    "Presets",
-    "Rung",
-    "Shape",
-    "Target",
-    "count",
-]
-
 FLOAT_BYTES = 4
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
 

@@ -14,8 +14,6 @@ from typing import ClassVar
 from clgemm.ladder.rung import FLOAT_BYTES, Launch, Pairs, Presets, Rung, Shape, Target
 from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
 
-__all__ = ["RUNGS", "TUTORIAL_NAMES", "AsynchronousCopies", "WideLocalReads", "configure"]
-
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
 
 

@@ -13,17 +13,6 @@ from typing import NamedTuple
 from clgemm.ladder.rung import Rung
 from clgemm.ladder.rungs import RUNGS
 
-__all__ = [
-    "Block",
-    "Line",
-    "Story",
-    "kernel_text",
-    "source",
-    "step",
-    "story",
-    "wgsl_names",
-]
-
 _FOLDER = resources.files("clgemm").joinpath("kernels", "ladder")
 
 

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from clgemm.ladder.rung import FLOAT_BYTES, Launch, Presets, Rung, Shape, Target
 
-__all__ = ["Guard", "PackedHalves", "SplitOperands", "TensorCores", "WarpGroups"]
-
 HALF_BYTES = 2
 SIDE = 128  # rows of A, or columns of B, of a packed tile
 PACKERS = 256  # work-items that pack a tile

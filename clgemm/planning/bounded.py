@@ -22,8 +22,6 @@ from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 from clgemm.core.traits import Limits
 from clgemm.kernels.mirror.plan import triangles_plan
 
-__all__ = ["GRAIN", "bounded", "by_way_of_scratch", "half_of", "upper_triangle"]
-
 SCRATCH_ALIGNMENT = 64  # bytes
 GRAIN = 128  # elements: long axes are cut at multiples of this, into whole tiles of the kernels
 

@@ -22,8 +22,6 @@ from clgemm.hardware.device import Device
 from clgemm.planning.bounded import GRAIN, half_of
 from clgemm.planning.planner import plan_of
 
-__all__ = ["Part", "is_cut", "parts", "takes_seconds"]
-
 LEAST_SIDE = 256  # of a part, where C has as much: narrower ones are slower on every device
 # Multiply-adds of a part: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
 # of an EPYC computes so many in 0.6 seconds (PoCL 3.0, 2026-11).

@@ -27,21 +27,6 @@ from clgemm.records.verdicts import (
     known,
 )
 
-__all__ = [
-    "Planned",
-    "choose",
-    "families",
-    "family_for",
-    "instructions_of",
-    "make_plan",
-    "oriented",
-    "plainest_of",
-    "plan_of",
-    "serving",
-    "trial_plan_of",
-]
-
-
 # How many times faster than its expected time a record's config may be: the model is not more
 # accurate than that.
 LEAST_ADVANTAGE = 1.1

@@ -8,8 +8,6 @@ import os
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
 
-__all__ = ["transfer_config"]
-
 # Threads that copy. More of them wait longer for the interpreter's lock than they copy.
 MOST_COPYING = 10
 # Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from clgemm.core.threads import ForkableLock
 
-__all__ = ["ROW", "ROW_BYTES", "Comparison", "Digests", "Part", "digests"]
-
 Digests: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float32]
 T = TypeVar("T")

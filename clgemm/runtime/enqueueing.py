@@ -17,8 +17,6 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl._cl
 
-__all__ = ["allow_addresses", "enqueue_transfer", "enqueuer", "has_direct_calls"]
-
 SVM_FINE_GRAIN_SYSTEM = 0x11B7  # CL_KERNEL_EXEC_INFO_SVM_FINE_GRAIN_SYSTEM
 
 _pointer, _size, _number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32

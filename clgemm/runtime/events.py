@@ -17,8 +17,6 @@ import pyopencl as cl
 from clgemm.hardware.device import is_in_order
 from clgemm.runtime.enqueueing import has_direct_calls
 
-__all__ = ["EventsOnDemand", "QueueOrder", "Unmarked", "own_events"]
-
 MOST_PAST = 32  # the number of events that are remembered as waited for
 
 

@@ -36,8 +36,6 @@ from clgemm.runtime.execute import BoundCall, least_long_work
 from clgemm.runtime.operands import Layouts, layouts_of
 from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["about", "bind", "computes", "expected", "run", "types_of", "wrong"]
-
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
 

@@ -31,19 +31,6 @@ from clgemm.runtime.readiness import planned
 from clgemm.runtime.waiting import answers_signals, finish, wait
 from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 
-__all__ = [
-    "BoundCall",
-    "DeviceCall",
-    "bind",
-    "bind_alone",
-    "bind_in_place",
-    "execute",
-    "execute_matrices",
-    "is_long",
-    "least_long_work",
-    "settled",
-]
-
 Events: TypeAlias = Sequence[cl.Event]
 
 READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY

@@ -21,8 +21,6 @@ from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.workspace import BoundPlan, Workspace, workspace
 
-__all__ = ["Check", "Watch", "are_all_set", "check_of", "is_finite", "watch", "watched"]
-
 # Fewer elements take the host less time than a launch takes a CPU device (two cores of an Intel
 # Xeon with PoCL 3.0, 3.1 and Intel's runtime, 2026-11-27).
 LEAST_ON_DEVICE = 2**19

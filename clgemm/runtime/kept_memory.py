@@ -30,16 +30,6 @@ from clgemm.core.problem import FLOAT_BYTES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = [
-    "Holder",
-    "ResultMemory",
-    "empty_result",
-    "in_use",
-    "kept_bytes",
-    "register",
-    "release",
-]
-
 IDLE_SECONDS = 5.0  # without a product that takes such memory
 LOOK_SECONDS = 1.0  # between two looks
 LEAST_WATCHED_BYTES = 2**22  # what is smaller is not worth a thread

@@ -23,46 +23,6 @@ if TYPE_CHECKING:
     import pyopencl as cl
     import pyopencl.array
 
-__all__ = [
-    "ITEM_BYTES",
-    "LARGEST_ALIGNMENT",
-    "AnyArray",
-    "HostArray",
-    "Layouts",
-    "Matrix",
-    "accepted",
-    "address_of",
-    "allocated",
-    "as_matrix",
-    "common_queue",
-    "conjugate",
-    "duplicate_memory",
-    "elementwise",
-    "float32_operand",
-    "indexable",
-    "is_device",
-    "is_plain_device",
-    "layout_of",
-    "layouts_of",
-    "numbers",
-    "overlap",
-    "overlaps_either",
-    "own_transpose",
-    "place",
-    "problem_of",
-    "rearranged",
-    "require_out",
-    "require_queue",
-    "same_memory",
-    "span_of",
-    "transposed",
-    "updatable",
-    "view",
-    "with_axes",
-    "writable",
-    "zeros",
-]
-
 HostArray: TypeAlias = "npt.NDArray[np.float32]"
 DeviceArray: TypeAlias = "cl.array.Array"
 # A HostArray or a DeviceArray. Any, because their type stubs share no protocol.

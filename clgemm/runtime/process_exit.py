@@ -22,8 +22,6 @@ from clgemm.core.threads import current_frames
 if TYPE_CHECKING:
     from clgemm.runtime.workspace import Workspace
 
-__all__ = ["stop", "stop_threads_at_exit"]
-
 EXIT_SECONDS = 5.0  # for a lock, or commands that are still running
 STEP_SECONDS = 0.005
 STEPS = 200  # at most so many until no thread moves any more

@@ -31,8 +31,6 @@ from clgemm.hardware.device import Device
 from clgemm.hardware.pocl import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
 
-__all__ = ["build", "kernel"]
-
 log = logging.getLogger(__name__)
 
 SUFFIX = ".clbin"

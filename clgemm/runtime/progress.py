@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TypeAlias
 
-__all__ = ["SILENT", "Callback", "Meter", "begun", "progress"]
-
 Callback: TypeAlias = Callable[[int, int], object]
 
 # How long a product takes before its progress is told, and how often it is told then.

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from clgemm.core.threads import ForkableLock
 from clgemm.runtime.kept_memory import ResultMemory
 
-__all__ = ["Guard", "is_protected", "protect"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 

@@ -25,14 +25,6 @@ from clgemm.planning.planner import Planned
 from clgemm.records import verdicts
 from clgemm.records.verdicts import Verdict
 
-__all__ = [
-    "NotReadyError",
-    "optional",
-    "planned",
-    "programs_of",
-    "require_built",
-]
-
 log = logging.getLogger(__name__)
 
 _accepted: WeakSet[Plan] = WeakSet()

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable
 
 import pyopencl as cl
 
-__all__ = ["answers_signals", "finish", "wait", "wait_for_all"]
-
-
 # What Python raises in place of an exception of a signal handler that comes while one of
 # `threading`'s conditions takes its lock again.
 UNLOCKED = "release unlocked lock"

@@ -27,8 +27,6 @@ from clgemm.runtime.operands import Matrix
 from clgemm.runtime.process_exit import stop_threads_at_exit
 from clgemm.runtime.readiness import require_built
 
-__all__ = ["BoundPlan", "Workspace", "workspace"]
-
 # A pool with more unused memory than this returns all of it to the device. The limit is at least
 # the scratch memory of the largest plan (kernels/tensor_core), so that calls do not allocate anew.
 HELD_BYTES = 3 * 2**29

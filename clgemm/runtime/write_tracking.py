@@ -28,8 +28,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Tracking", "track"]
-
 log = logging.getLogger(__name__)
 
 LEAST_BYTES = 2**20  # less is read as fast

@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["Clock", "Rates", "SizeClass", "Times", "size_class"]
-
 KEPT = 5  # measurements
 WORK_STEP = 4.0  # of classes: how many times as many multiply-adds the next one has
 SIDES = (2, 8, 32, 128, 512)  # of classes: lower bounds of the shortest side

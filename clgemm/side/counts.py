@@ -8,19 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-__all__ = [
-    "BEING_PREPARED",
-    "DEVICE",
-    "DTYPE",
-    "HOST_FASTER",
-    "NOT_OPEN",
-    "SMALL",
-    "UNKNOWN",
-    "Counts",
-    "Row",
-    "counts",
-]
-
 DEVICE = ""  # in place of a reason: the device computed them
 # Why NumPy computes a product.
 SMALL, DTYPE = "size", "dtype"

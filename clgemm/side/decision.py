@@ -38,19 +38,6 @@ from clgemm.side.counts import (
 from clgemm.side.preparation import entries, running
 from clgemm.side.settings import NAMES, VALUES, quick_rule
 
-__all__ = [
-    "Entry",
-    "Operands",
-    "describe",
-    "find",
-    "is_negligible",
-    "on_device",
-    "on_host",
-    "quick_test",
-    "reset_counts",
-    "rows",
-]
-
 # Products that take NumPy less than any device's call. NumPy computes a column times a row by a
 # loop of its own, which takes longer.
 LEAST_WORK, LEAST_BY_LOOP = 2**20, 2**16  # multiply-adds

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["load", "open_chosen"]
-
 
 def load() -> None:
     """Import what a product on a device takes, and start the drivers meanwhile."""

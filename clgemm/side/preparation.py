@@ -25,15 +25,6 @@ from clgemm.side.settings import may_prepare, rule
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
 
-__all__ = [
-    "clock",
-    "entries",
-    "may_hold",
-    "progress",
-    "running",
-    "state",
-]
-
 log = logging.getLogger(__name__)
 
 START_US = 2e4  # of products before anything is done

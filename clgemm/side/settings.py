@@ -9,22 +9,6 @@ from typing import Any
 from clgemm.core.precision import environment_precision
 from clgemm.core.settings import Variable, require_threshold, whole_number
 
-__all__ = [
-    "ALWAYS_HOST",
-    "NAMES",
-    "SIDES",
-    "SIDE_VARIABLE",
-    "THRESHOLD_VARIABLE",
-    "VALUES",
-    "goes_by_rule",
-    "is_ruled",
-    "least_of",
-    "may_prepare",
-    "quick_rule",
-    "require_settings",
-    "rule",
-]
-
 THRESHOLD_VARIABLE, SIDE_VARIABLE = "CLGEMM_THRESHOLD", "CLGEMM_SIDE"
 PREPARE_VARIABLE = "CLGEMM_PREPARE"
 SIDES = ("auto", "host", "device")

@@ -10,18 +10,6 @@ import numpy.typing as npt
 
 from clgemm.core.precision import chosen_precision
 
-__all__ = [
-    "UNIT_ROUNDOFF",
-    "assert_bitwise_repeatable",
-    "assert_exact_product",
-    "assert_product",
-    "compared",
-    "error_bound",
-    "finite",
-    "gamma",
-    "widened",
-]
-
 UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
 LARGEST = float(np.finfo(np.float32).max)

@@ -14,18 +14,6 @@ import numpy.typing as npt
 
 from clgemm.testing.assertions import assert_product, error_bound
 
-__all__ = [
-    "DATA",
-    "EXACT",
-    "ArrayLayout",
-    "BlasCall",
-    "GemmProblem",
-    "Operand",
-    "made",
-    "outside_unchanged",
-    "plant_special",
-]
-
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 FLOAT_BYTES = 4

@@ -18,8 +18,6 @@ except ImportError as error:
         "the strategies of clgemm.testing need Hypothesis: pip install 'clgemm[testing]'"
     ) from error
 
-__all__ = ["gemm_problems", "layouts", "matrices", "sides", "stacks"]
-
 # Lengths around the edges of common tiles and vectors.
 EDGES = sorted(
     {max(0, t + d) for t in (0, 4, 8, 16, 24, 32, 64, 128) for d in (-1, 0, 1)} | {65, 130}

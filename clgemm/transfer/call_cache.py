@@ -34,8 +34,6 @@ from clgemm.runtime.operands import (
 from clgemm.transfer.resident import any_held
 from clgemm.transfer.single_transfer import SingleTransfer
 
-__all__ = ["CachedCall", "again", "remember", "repeat"]
-
 MOST_CALLS = 1024
 MOST_SAME = 256
 # Types of device memory whose base is aligned (unless it is host memory): an array's offset gives

@@ -22,8 +22,6 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.runtime.operands import HostArray
 from clgemm.transfer.staging import Staging
 
-__all__ = ["SIGNALS_SECONDS", "ArrayCopy", "Copier", "Copying", "copy_triangle", "mirror"]
-
 LOOKS_SECONDS = 0.0002  # between two looks whether copies have ended
 # The longest that a caller waits for copies: Windows answers signals between two waits only.
 SIGNALS_SECONDS = 0.1

@@ -51,8 +51,6 @@ from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
 from clgemm.transfer.staging import Staging, staging
 from clgemm.transfer.tiles import Call, TiledProduct, multiply_tiles, run_product, share_of
 
-__all__ = ["duplicate", "multiply", "multiply_exactly", "multiply_through"]
-
 UPDATED_ROWS = 64  # of C at a time, on the host
 
 log = logging.getLogger(__name__)

@@ -38,20 +38,6 @@ from clgemm.runtime.workspace import workspace
 from clgemm.runtime.write_tracking import Tracking, track
 from clgemm.transfer.staging import staging
 
-__all__ = [
-    "NO_COPIES",
-    "OperandCopies",
-    "OperandCopy",
-    "StaleError",
-    "Used",
-    "any_held",
-    "containing",
-    "make_room",
-    "operand_copies",
-    "resident",
-    "used",
-]
-
 log = logging.getLogger(__name__)
 
 SHARE = 0.25  # of a device's memory, for all copies together

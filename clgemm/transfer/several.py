@@ -24,8 +24,6 @@ from clgemm.transfer.resident import NO_COPIES, any_held, containing
 from clgemm.transfer.staging import Staging
 from clgemm.transfer.tiles import Call, Share, TiledProduct, run_product, share_of
 
-__all__ = ["is_faster_shared", "multiply_together", "sharers"]
-
 # Multiply-adds that each device should have at least: a GPU's time for them is that of sending its
 # operands (not measured).
 LEAST_WORK = 2**36

@@ -29,8 +29,6 @@ from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
 from clgemm.transfer.staging import Chunk, Staging, abandon
 from clgemm.transfer.tiles import TiledProduct, run_product
 
-__all__ = ["SingleTransfer", "plan_single_transfer"]
-
 Forms: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shapes and strides
 
 STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # arrays begin at multiples of so many elements

@@ -27,8 +27,6 @@ from clgemm.runtime.operands import HostArray
 from clgemm.runtime.waiting import finish
 from clgemm.runtime.workspace import Workspace, workspace
 
-__all__ = ["Chunk", "Staging", "abandon", "staging"]
-
 log = logging.getLogger(__name__)
 
 Chunk = npt.NDArray[np.float32]

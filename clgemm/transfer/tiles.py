@@ -39,15 +39,6 @@ from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
 from clgemm.transfer.resident import OperandCopies, OperandCopy, make_room
 from clgemm.transfer.staging import Chunk, Staging, abandon
 
-__all__ = [
-    "Call",
-    "Share",
-    "TiledProduct",
-    "multiply_tiles",
-    "run_product",
-    "share_of",
-]
-
 # Pieces that a call moves at least: while one is on the link, the next is filled. Of 16 pieces,
 # products of sides from 768 to 2048 took up to 1.3 times as long: threads waited for each other.
 LEAST_PIECES = 8

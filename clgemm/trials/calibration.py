@@ -32,20 +32,6 @@ from clgemm.records.costs import keep, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
-__all__ = [
-    "LEAST_PLANS",
-    "Contender",
-    "TimedPlan",
-    "burst_us",
-    "bursts_us",
-    "calibrate",
-    "expected_times",
-    "fitted",
-    "is_unknown",
-    "plan_us",
-    "timed_plans",
-]
-
 log = logging.getLogger(__name__)
 
 # Products whose plans together depend on every constant, a small one first.

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["NAMES", "add_arguments", "main", "warmup"]
-
 NAMES = {
     "check": "check of the device",
     "family": "kernel families",

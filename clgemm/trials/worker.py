@@ -44,17 +44,6 @@ from clgemm.runtime.workspace import workspace
 from clgemm.transfer.multiply import multiply, multiply_exactly
 from clgemm.trials.calibration import calibrate, is_unknown
 
-__all__ = [
-    "CHECKED",
-    "GUARD",
-    "Server",
-    "difference",
-    "main",
-    "missing",
-    "missing_dtypes",
-    "wrong_result",
-]
-
 GUARD = 12345.0  # the value of the elements around C
 CHECKED = Shape(140, 141, 37)  # a product that checks a device: few multiply-adds, several tiles
 # Sides of the products that try a plan: larger ones are shortened by a multiple of `GRAIN`, which

@@ -25,8 +25,6 @@ from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
 
-__all__ = ["add_arguments", "main", "tune"]
-
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES = 10.0
 # The time for measuring what launches cost: at most so many seconds, and this share of the total.

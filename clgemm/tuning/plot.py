@@ -16,8 +16,6 @@ from matplotlib.ticker import MaxNLocator
 from clgemm.terminal import COLOURS, PLOT_STYLE
 from clgemm.tuning.trials import Trial, Trials
 
-__all__ = ["draw", "picture"]
-
 COLUMNS = 3
 PANEL_INCHES = 5.6, 3.2
 

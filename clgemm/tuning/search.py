@@ -23,8 +23,6 @@ from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice, SearchSpace
 from clgemm.records.tuned import problems_of
 
-__all__ = ["Point", "Space", "search", "space_of"]
-
 Point = tuple[int, ...]
 
 

@@ -24,8 +24,6 @@ from clgemm.records.verdicts import store as store_verdict
 from clgemm.tuning.search import Point, search, space_of
 from clgemm.tuning.trials import Trial, Trials
 
-__all__ = ["Session", "Task", "Tuning", "tasks_for"]
-
 log = logging.getLogger(__name__)
 
 # Seconds of the longest call by the default choice: shapes that take longer are halved. Calls of

@@ -28,8 +28,6 @@ from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
 from clgemm.trials.worker import wrong_result
 
-__all__ = ["Server"]
-
 MARGIN = 6  # elements between rows, and rows between the matrices of a batch
 WARM_SECONDS = 0.05  # a first call longer than this is timed too; others only warm the caches
 MOST_BYTES = 2**28  # of operands that are kept for further calls

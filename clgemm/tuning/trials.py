@@ -13,8 +13,6 @@ from clgemm.core.traits import Identity
 from clgemm.kernels.common.family import Choice
 from clgemm.records.tuned import choice_as_dict, choice_from, kernels_hash, user_file
 
-__all__ = ["Trial", "Trials"]
-
 
 @dataclass(frozen=True)
 class Trial:

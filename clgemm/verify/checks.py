@@ -43,22 +43,6 @@ from clgemm.testing.problems import (
     plant_special,
 )
 
-__all__ = [
-    "GUARD",
-    "PARTS",
-    "Count",
-    "Operands",
-    "Tally",
-    "choices_of",
-    "data_for",
-    "layout_like",
-    "modes_of",
-    "on_device",
-    "operands_for",
-    "verify_contract",
-    "verify_family",
-]
-
 MOST_MESSAGES = 20
 
 

@@ -24,8 +24,6 @@ from clgemm.records.verified import FORMAT, all_verified, file_name, own_folder,
 from clgemm.terminal import duration, meter, print_table, whole
 from clgemm.verify.checks import Count, Tally, verify_contract, verify_family
 
-__all__ = ["add_arguments", "main", "verify"]
-
 MINUTES = 3.0
 FAMILIES_SHARE = 0.6  # of the time
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C

@@ -10,13 +10,13 @@ from accelerated import RANDOM, integers, offloading
 from hypothesis import given
 from hypothesis import strategies as st
 from staged import TINY
-from strategies import gamma
 
 import clgemm
 from clgemm.accel import float_errors, hooks, report
 from clgemm.hardware.device import Device
 from clgemm.runtime import finite
 from clgemm.runtime.finite import is_finite
+from clgemm.testing import gamma
 
 
 @pytest.mark.parametrize("n", [7, 130, 600])

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Comparison", "Run", "compare", "parsed", "table"]
-
 CRASHED = "crashed"  # the process ended, or was killed, during the test
 FAILURES = ("failed", CRASHED)
 RANKS = ("passed", "skipped", "xfailed", *FAILURES)  # the last of a test's phases in here counts

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 
-__all__ = ["SUITES", "chosen", "targets"]
-
 # A suite's name, and the modules or packages that pytest's --pyargs takes.
 CORE = (
     *("einsum", "half", "mem_overlap", "multiarray", "multithreading", "numeric", "overrides"),

@@ -61,8 +61,6 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.plan import VectorPackConfig, VectorPackVariant
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments
 
-__all__ = ["BLOCKED", "BlockedConfig", "BlockedEstimate", "BlockedVariant", "register_config"]
-
 # Fitted on Xeons with AVX-512; the data and the script of the fit were not kept.
 # Costs are in multiply-adds of a vector by a row of A.
 PANEL_COST = 0.25  # vectors: overhead of a panel of B

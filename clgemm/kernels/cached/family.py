@@ -37,8 +37,6 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.plan import PackConfig, pack_config
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments
 
-__all__ = ["CACHED", "CachedConfig", "cached_configs"]
-
 OVERLAP = 1.8  # as in `joined`: arithmetic and memory traffic
 SUMS_SHARE = 0.5  # of a work-item's registers, at most, in defaults
 MOST_SUMS = 64  # of a work-item, in a search

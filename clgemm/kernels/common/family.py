@@ -12,24 +12,6 @@ from clgemm.core.plan import Plan
 from clgemm.core.problem import Problem, Shape
 from clgemm.core.traits import Limits, Traits
 
-__all__ = [
-    "FEW_ROWS_SAMPLES",
-    "FLAGS",
-    "GPU_PANEL_SAMPLES",
-    "PANEL_SAMPLES",
-    "Choice",
-    "Fallback",
-    "Family",
-    "Multiply",
-    "Samples",
-    "SearchSpace",
-    "Sketch",
-    "changed",
-    "space_of_fields",
-    "tile_edges",
-    "values_of",
-]
-
 Config = TypeVar("Config", bound=KernelConfig)
 Pack = TypeVar("Pack", bound=KernelConfig)
 

@@ -21,18 +21,6 @@ from clgemm.core.plan import (
 )
 from clgemm.core.problem import Layout, batch_levels
 
-__all__ = [
-    "LEAST_WORK",
-    "MOST_ROWS",
-    "MOST_ROWS_ON_CPU",
-    "SMALLEST_SLICE",
-    "FewRows",
-    "few_rows",
-    "fits_few_rows",
-    "slice_of_k",
-    "steps_in_place",
-]
-
 # Of products with few rows or columns.
 MOST_ROWS, MOST_ROWS_ON_CPU = 8, 64
 LEAST_WORK = 4096  # multiply-adds: more are worth dividing among work-groups

@@ -33,22 +33,6 @@ from clgemm.core.traits import Limits
 from clgemm.kernels.pack.plan import PackConfig, pack_step
 from clgemm.kernels.split_k.plan import Target, target
 
-__all__ = [
-    "PACKED",
-    "SIDES",
-    "Blocks",
-    "LanePanels",
-    "Panels",
-    "Place",
-    "Scratch",
-    "batch_over",
-    "make_panel_plan",
-    "own_levels",
-    "packed_strides",
-    "strides_of",
-    "target_of",
-]
-
 # The most bytes of both packed operands together; larger products are cut into blocks. A pair of
 # 8192 x 8192 matrices fits, padding included.
 SCRATCH_BYTES = 3 * 2**28

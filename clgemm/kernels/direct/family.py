@@ -22,8 +22,6 @@ from clgemm.kernels.common.family import (
 )
 from clgemm.kernels.common.in_place import steps_in_place
 
-__all__ = ["DIRECT", "DirectConfig", "direct_config"]
-
 # The model's constants are for work-groups of so many elements of C.
 MODELLED_SIZE = 256
 CPU_SIZE = 32  # the same on CPUs

@@ -38,20 +38,6 @@ from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.sources import sources_hash
 
-__all__ = [
-    "DOUBLE",
-    "DTYPES",
-    "ExactGroupsPackConfig",
-    "ExactPackConfig",
-    "ExactPlan",
-    "ExactProductConfig",
-    "ExactTilesConfig",
-    "Types",
-    "exact_plan",
-    "kernels",
-    "lane_work",
-]
-
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
 NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"
 DTYPES = {name: number for number, name in enumerate(NAMES)}

@@ -11,8 +11,6 @@ from clgemm.core.config import KernelConfig, vector
 from clgemm.core.plan import Argument, Element, Plan, Step, ceil_div
 from clgemm.core.traits import Limits
 
-__all__ = ["FiniteConfig", "count_flags", "finite_plan"]
-
 # On lanes: work-items of a work-group, elements of it at least, and work-groups of a compute unit
 # at most: as many as run there at the same time on an H100.
 GROUP, WIDTH = 256, 4

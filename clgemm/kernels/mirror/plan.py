@@ -23,8 +23,6 @@ from clgemm.core.plan import (
 from clgemm.core.problem import FLOAT_BYTES, Layout, Triangles, batch_levels
 from clgemm.core.traits import Limits
 
-__all__ = ["MirrorConfig", "MirrorTileConfig", "TrianglesConfig", "mirror_plan", "triangles_plan"]
-
 SIDE = 32  # of tiles on CPUs, and of those that are updated
 MIRRORED_SIDE, MIRRORED_ROWS = 64, 4  # 1.6 times as fast as 32 and 8 at 16384 (an H200)
 GROUP = 256  # work-items of the kernel that updates triangles

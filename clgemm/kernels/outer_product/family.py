@@ -22,15 +22,6 @@ from clgemm.kernels.common.family import (
 )
 from clgemm.kernels.common.in_place import steps_in_place
 
-__all__ = [
-    "DEPTHS",
-    "MOST_REGISTERS",
-    "OUTER_PRODUCT",
-    "OuterProductConfig",
-    "OuterProductVariant",
-    "outer_config",
-]
-
 DEPTHS = (1, 2, 4, 8, 16)  # the values of `depth`; with a longer k, tiles are faster
 MOST_REGISTERS = 64  # elements of B that a work-item keeps
 OVERLAP = 2.0  # as in `clgemm.core.costs.joined`: the writing of C and the arithmetic

@@ -24,16 +24,6 @@ from clgemm.core.plan import (
 from clgemm.core.problem import FLOAT_BYTES, Layout, batch_levels
 from clgemm.core.traits import Limits
 
-__all__ = [
-    "PackConfig",
-    "VectorPackConfig",
-    "VectorPackVariant",
-    "copy_config",
-    "copy_plan",
-    "pack_config",
-    "pack_step",
-]
-
 LARGEST_GROUP = 256  # work-items per work-group where they spread over lanes
 ROWS_PER_GROUP = 384  # of A, per work-group that transposes
 

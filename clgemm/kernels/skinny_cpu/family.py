@@ -45,8 +45,6 @@ from clgemm.kernels.common.panels import Scratch, batch_over, own_levels, packed
 from clgemm.kernels.pack.plan import PackConfig, copy_config, pack_step
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
 
-__all__ = ["SKINNY_CPU", "SkinnyCpuConfig", "skinny_config"]
-
 FITTED_WIDTH = 16  # floats of a vector for which the rates of `CpuCosts` hold
 OVERLAP = 3.0  # as in `clgemm.core.costs.joined`: reading and the arithmetic
 CACHED_BYTES = 2**21  # a smaller operand is read again, for further rows, at no cost

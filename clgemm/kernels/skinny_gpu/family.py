@@ -44,15 +44,6 @@ from clgemm.kernels.common.in_place import (
 from clgemm.kernels.common.panels import Scratch
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
 
-__all__ = [
-    "HINTED_WIDTH",
-    "MOST_OF_A",
-    "SKINNY_GPU",
-    "SkinnyGpuConfig",
-    "SkinnyGpuVariant",
-    "skinny_lanes_config",
-]
-
 HINTED_WIDTH = 4  # floats of a load that can carry a hint for the last cache
 ITEMS_PER_REGISTER = 4  # of a work-group, for each register that work-items have
 RUNNING_ITEMS = 2048  # work-items that run side by side on a compute unit

@@ -24,8 +24,6 @@ from clgemm.core.plan import (
 from clgemm.core.problem import FLOAT_BYTES, Layout, Level
 from clgemm.core.traits import Limits
 
-__all__ = ["ReduceConfig", "Target", "product_arguments", "reduce_us", "target"]
-
 # More slices than the first number are shared by the second number of work-items, on lanes.
 REDUCE_PARTS = (48, 32), (16, 8)
 

@@ -33,18 +33,6 @@ from clgemm.kernels.tensor_core.plan import (
     make_tensor_plan,
 )
 
-__all__ = [
-    "MMA",
-    "NARROW_TILES",
-    "TRIAL",
-    "WGMMA",
-    "WIDE_TILES",
-    "adds_coarsely",
-    "allows_splitting",
-    "inexact",
-    "wgmma_configs",
-]
-
 Config = TypeVar("Config", bound=TensorConfig)
 
 # k, from which on `"fast"` keeps its bound with low parts in int8: docs/tensor_cores.md.

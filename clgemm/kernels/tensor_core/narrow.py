@@ -33,14 +33,6 @@ from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, target
 from clgemm.kernels.tensor_core.family import TRIAL, allows_splitting, inexact
 from clgemm.kernels.tensor_core.plan import least_exponent
 
-__all__ = [
-    "NARROW",
-    "NARROW_COLUMNS",
-    "NarrowConfig",
-    "NarrowVariant",
-    "narrow_us",
-]
-
 OVERLAP = 2.0  # as in `joined`: steps and memory traffic
 # How much longer launches take that go on in tf32, on an H100: microseconds, and a share.
 TF32_US, TF32_MORE = 9.0, 0.3

@@ -29,26 +29,6 @@ from clgemm.kernels.common.family import Fallback
 from clgemm.kernels.common.panels import PACKED, Scratch
 from clgemm.kernels.tiled.plan import TiledConfig
 
-__all__ = [
-    "LENGTH_BYTES",
-    "LOCAL_BYTES",
-    "TILE_BYTES",
-    "TILE_DEPTH",
-    "TILE_ROWS",
-    "Cuts",
-    "MmaConfig",
-    "MmaVariant",
-    "SplitConfig",
-    "TensorConfig",
-    "TensorVariant",
-    "WgmmaConfig",
-    "WgmmaVariant",
-    "best_cuts",
-    "make_tensor_plan",
-    "split_us",
-    "uncut",
-]
-
 # The same as in kernels/tensor_core/tile.cl, which describes a tile.
 TILE_ROWS = 128
 TILE_DEPTH = 64  # along k, in half precision

@@ -31,8 +31,6 @@ from clgemm.kernels.tiled.plan import (
     tiled_estimate,
 )
 
-__all__ = ["TILED", "gpu_configs", "lane_configs", "nvidia_configs", "that_fit"]
-
 # A record serves a shape if its estimate is at most this many times the default's. The model is not
 # more accurate than that.
 SLACK = 1.25

@@ -45,21 +45,6 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, reduce_us
 
-__all__ = [
-    "MOST_READS",
-    "TiledConfig",
-    "TiledEstimate",
-    "TiledVariant",
-    "Tiles",
-    "in_place_us",
-    "is_fused",
-    "launch_us",
-    "make_tiled_plan",
-    "reads_narrowly",
-    "side_by_side",
-    "tiled_estimate",
-]
-
 MOST_BUFFERS = 6  # of asynchronous copies
 MOST_COPIED = 4  # floats that one asynchronous copy takes
 # Copies of single floats for each work-item and tile. With so many, tiles of 64 x 64 x 16 take up

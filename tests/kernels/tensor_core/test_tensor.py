@@ -11,7 +11,7 @@ import pyopencl as cl
 import pyopencl.array
 import pytest
 from strategies import GPU_LIMITS as LIMITS
-from strategies import UNIT_ROUNDOFF, gamma, rows
+from strategies import rows
 
 import clgemm
 from clgemm.kernels.common.family import Choice
@@ -33,6 +33,8 @@ from clgemm.planning import planner
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
 from clgemm.runtime.workspace import workspace
+from clgemm.testing import gamma
+from clgemm.testing.assertions import UNIT_ROUNDOFF
 from clgemm.transfer import call_cache
 
 WIDE = WgmmaVariant(swizzle=16, guard=True, tile_n=256, stages=2)

@@ -19,8 +19,6 @@ from clgemm.kernels.common.family import (
     values_of,
 )
 
-__all__ = ["TOY"]
-
 GROUPS = 1, 2, 4, 8
 
 
