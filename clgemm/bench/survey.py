@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from clgemm.bench.cases import DATA, Case
-from clgemm.bench.contenders import DEVICE, HOST, ROUTED, against
+from clgemm.bench.contenders import CONTROL, DEVICE, HOST, ROUTED, against
 from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings
@@ -124,6 +124,7 @@ def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
 BEST = "best peer"
 WORST = 20  # products that are listed by themselves
 TITLES = {HOST: "NumPy arrays", DEVICE: "device arrays"}
+EXTRA = (ROUTED, CONTROL)  # they are no peers
 Ratios = dict[Case, float]
 
 
@@ -143,7 +144,7 @@ class SurveyReport(Report):
     def ok(self) -> bool:
         """Whether each of clgemm's products is right or was skipped, on either side."""
         outcomes = [each for _, modes in self.results for each in modes.get(HOST, [])]
-        return super().ok and all(x.ok or x.skipped for x in outcomes if _is_routed(x))
+        return super().ok and all(x.ok or x.skipped for x in outcomes if x.contender == ROUTED)
 
     def ratios(self, mode: str) -> dict[str, Ratios]:
         """Return by peer how many times faster clgemm was, where both are right.
@@ -154,7 +155,7 @@ class SurveyReport(Report):
         found: dict[str, Ratios] = {}
         for case, modes in self.results:
             for peer in modes.get(mode, [])[1:]:
-                if not _is_routed(peer) and (ratio := modes[mode][0].ratio_to(peer)):
+                if peer.contender not in EXTRA and (ratio := modes[mode][0].ratio_to(peer)):
                     found.setdefault(peer.contender, {})[case] = ratio.median
         if len(found) < 2:
             return found
@@ -164,14 +165,20 @@ class SurveyReport(Report):
                 best[case] = min(value, best.get(case, value))
         return {BEST: best, **found}
 
-    def regrets(self) -> Ratios:
-        """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured."""
+    def regrets(self, of: str = ROUTED) -> Ratios:
+        """Return the regret of `clgemm.matmul` from NumPy arrays, where it was measured.
+
+        That of the `CONTROL` is what two processes differ by that compute the same. It is for
+        products of which NumPy's side is the better one.
+        """
         found = {}
         for case, modes in self.results:
             by_name = {outcome.contender: outcome for outcome in modes.get(HOST, [])}
-            if {ROUTED, "NumPy"} <= set(by_name):
-                value = regret(by_name[ROUTED], by_name["NumPy"], by_name["clgemm"])
-                if value is not None:
+            if {of, "NumPy"} <= set(by_name):
+                host, device = by_name["NumPy"], by_name["clgemm"]
+                value = regret(by_name[of], host, device)
+                is_hosts = value and host.time_s.median <= device.time_s.median
+                if value is not None and (of == ROUTED or is_hosts):
                     found[case] = value
         return found
 
@@ -188,11 +195,8 @@ class SurveyReport(Report):
                 for mode, peers in by_peer.items()
             },
             "regret": _summaries_as_dict(regrets),
+            "control": _summaries_as_dict(self.regrets(CONTROL)),
         }
-
-
-def _is_routed(outcome: Outcome) -> bool:
-    return outcome.contender == ROUTED
 
 
 def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
@@ -224,6 +228,8 @@ def print_survey(report: SurveyReport) -> None:
         _print_worst(report, mode, ratios[first])
     if regrets := report.regrets():
         _print_summaries("matmul of NumPy arrays: its time over the better side's", regrets, True)
+        if control := report.regrets(CONTROL):
+            _print_summaries("of it, where NumPy is better: NumPy again, over NumPy", control, True)
         _print_regrets(report, regrets)
     every = [outcome for _, modes in report.results for each in modes.values() for outcome in each]
     for trouble, labels in troubles(every).items():
@@ -292,7 +298,7 @@ def _print_worst(report: SurveyReport, mode: str, ratios: Ratios) -> None:
     for case in sorted(ratios, key=ratios.__getitem__)[:WORST]:
         ours, *peers = modes[case][mode]
         found = [(p, ratio.median) for p in peers if (ratio := ours.ratio_to(p))]
-        peer, _ = min((each for each in found if not _is_routed(each[0])), key=lambda each: each[1])
+        peer, _ = min((x for x in found if x[0].contender not in EXTRA), key=lambda x: x[1])
         rows.append(
             [
                 *(case.label, case.group, f"{ratios[case]:.2f}"),
@@ -430,8 +436,8 @@ def new_report(machine: dict[str, Any], args: argparse.Namespace) -> SurveyRepor
 
 
 def routed(peers: Sequence[str]) -> list[str]:
-    """Return the contender whose regret is measured, if NumPy is among the peers."""
-    return [ROUTED] if "NumPy" in peers else []
+    """Return the contenders whose regret is measured, if NumPy is among the peers."""
+    return [*EXTRA] if "NumPy" in peers else []
 
 
 def contenders(peers: Sequence[str]) -> dict[str, list[str]]:

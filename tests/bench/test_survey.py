@@ -14,7 +14,7 @@ from bench_results import CASES, SURVEY, made_up
 from clgemm.__main__ import main
 from clgemm.bench import survey
 from clgemm.bench.cases import Case
-from clgemm.bench.contenders import DEVICE, HOST, ROUTED
+from clgemm.bench.contenders import CONTROL, DEVICE, HOST, ROUTED
 from clgemm.bench.draws import KINDS, Bounds, random_cases
 from clgemm.bench.report import as_json
 from clgemm.bench.rounds import Outcome, Settings
@@ -88,6 +88,19 @@ def test_the_regret_is_over_the_better_side():
     assert regret(routed, host, device) == 2
     assert regret(routed, outcome("NumPy", 1, 1, 1), device) == 4
     assert regret(routed, host, outcome("clgemm", 2, 2, 2, worst=3)) is None
+
+
+def test_the_control_is_numpy_again_where_numpy_is_better():
+    """Of other products it says nothing: the better side was not measured twice."""
+    report = made_up()
+    first, second = report.results[0], report.results[1]
+    for (_, modes), device_s in ((first, 1.0), (second, 9.0)):
+        modes[HOST] = [
+            *(outcome("clgemm", *[device_s] * 3), outcome("NumPy", 2, 2, 2)),
+            *(outcome(ROUTED, 2, 2, 2), outcome(CONTROL, 3, 3, 3)),
+        ]
+    assert report.regrets(CONTROL) == {second[0]: 1.5}
+    assert "NumPy again" not in report.ratios(HOST)
 
 
 def test_ratios_are_those_of_each_peer_and_of_the_best():
@@ -197,7 +210,9 @@ def test_a_survey_runs_from_end_to_end(short_turns, tmp_path, capsys):
     assert [Case.from_dict(each) for each in found["cases"]] == expected
     for each in found["cases"]:
         assert DEVICE not in each
-        assert [outcome["contender"] for outcome in each[HOST]] == ["clgemm", "NumPy", ROUTED]
+        assert [outcome["contender"] for outcome in each[HOST]] == [
+            *("clgemm", "NumPy", ROUTED, CONTROL)
+        ]
         assert all(outcome["time_s"]["median"] > 0 for outcome in each[HOST])
         assert each["regret"] > 0
     assert found["summary"][HOST]["NumPy"]["all"]["all"]["count"] == 3
@@ -225,8 +240,11 @@ def test_a_survey_ends_when_its_time_is_up(short_turns, capsys):
     [
         (["cuBLAS"], {DEVICE: ["clgemm", "cuBLAS"]}),
         (["MKL"], {HOST: ["clgemm", "MKL"]}),
-        (["NumPy", "MKL"], {HOST: ["clgemm", "NumPy", "MKL", ROUTED]}),
-        (["NumPy", "cuBLAS"], {HOST: ["clgemm", "NumPy", ROUTED], DEVICE: ["clgemm", "cuBLAS"]}),
+        (["NumPy", "MKL"], {HOST: ["clgemm", "NumPy", "MKL", ROUTED, CONTROL]}),
+        (
+            ["NumPy", "cuBLAS"],
+            {HOST: ["clgemm", "NumPy", ROUTED, CONTROL], DEVICE: ["clgemm", "cuBLAS"]},
+        ),
     ],
 )
 def test_the_peers_say_what_is_surveyed(peers, contenders):
