@@ -53,7 +53,7 @@ def _gpu(name: str, vendor: str, platform: tuple[str, str], group: int, **more: 
 APPLE = "Apple", "OpenCL 1.2 (May  8 2021 03:14:28)"
 ARM = "ARM Platform", "OpenCL 2.0 v1.r9p0-01rel0"
 QUALCOMM = "QUALCOMM Snapdragon(TM)", "OpenCL 2.0 QUALCOMM"
-INTEL = "Intel(R) OpenCL HD Graphics", "OpenCL 3.0"
+INTEL = "Intel(R) OpenCL HD Graphics", "OpenCL 3.0 "
 NVIDIA = "NVIDIA CUDA", "OpenCL 1.2 CUDA 10.2"
 FEATURES = ["__opencl_c_int64"]
 OTHERS = (
@@ -86,7 +86,7 @@ OTHERS = (
         compute_capability_minor_nv=0,
     ),
     _gpu(
-        *("AMD Radeon Graphics (radeonsi, raphael_mendocino)", "AMD", ("rusticl", "OpenCL 3.0")),
+        *("AMD Radeon Graphics (radeonsi, raphael_mendocino)", "AMD", ("rusticl", "OpenCL 3.0 ")),
         *(1024,),
         max_compute_units=1,
         local_mem_size=2**16,
