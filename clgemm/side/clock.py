@@ -67,10 +67,17 @@ def size_class(kind: str, work: int, shortest: int) -> SizeClass:
 
 
 class Rates:
-    """How fast one side computes, in multiply-adds per microsecond, by class."""
+    """How fast one side computes, in multiply-adds per microsecond, by class.
+
+    Attributes
+    ----------
+    least_us : float
+        The shortest time of any product in this program; 0.0 if none is known.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[SizeClass, list[float]] = {}
+        self.least_us = 0.0
 
     def add(self, of: SizeClass, work: int, us: float) -> None:
         """Add a measurement."""
@@ -78,6 +85,7 @@ class Rates:
         if len(rates) == KEPT:
             del rates[0]
         rates.append(work / max(us, 1e-3))
+        self.least_us = min(self.least_us or us, us)
 
     def add_bound(self, of: SizeClass, work: int, us: float) -> None:
         """Add a lower bound: a measurement while something else was computed."""

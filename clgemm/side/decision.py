@@ -207,12 +207,12 @@ class Entry:
             if self.trial:
                 return self.on_device
         is_faster = self.is_faster_on_device()
-        if self.reason not in (DEVICE, HOST_FASTER):  # not both times are known
-            return False
-        if self._may_try(is_on_device=not is_faster):
+        is_known = self.reason in (DEVICE, HOST_FASTER)  # both times are
+        if self._may_try(is_on_device=not is_faster) if is_known else self._may_try_unknown():
             self.trial, self.trials = TRIAL_RUNS, self.trials + 1
             return not is_faster
-        self.remaining = min(self.calls, MOST_KEPT)
+        if is_known:
+            self.remaining = min(self.calls, MOST_KEPT)
         return is_faster
 
     def _may_try(self, is_on_device: bool) -> bool:
@@ -230,6 +230,19 @@ class Entry:
         if known.runs >= TRIAL_RUNS and not self.trials:
             return False
         return preparation.state.may_spend(TRIAL_RUNS * abs(host - device) + max(host, device))
+
+    def _may_try_unknown(self) -> bool:
+        """Return whether to try a device of which nothing is known for such products.
+
+        A child process may not get a processor beside the program, and the device's own time is
+        short in any case where NumPy takes longer than the device's shortest product.
+        """
+        host, least = self.host.us, preparation.clock.of(self.devices).least_us
+        if self.reason == DTYPE or self.trials or self.calls < FIRST_TRIAL or not self.is_ready:
+            return False
+        if host <= least:
+            return False
+        return preparation.state.may_spend(TRIAL_RUNS * NEAR * host)
 
     def record_host(self, us: float) -> None:
         """Record how long NumPy took."""
@@ -250,6 +263,8 @@ class Entry:
     def record_device(self, us: float) -> None:
         """Record how long the device took. The first time includes what happens only once."""
         counts.add(self.function, DEVICE, us * 1e-6, size_bytes=self.size_bytes)
+        if self.trial:  # it may have taken longer than was set aside for it
+            preparation.state.spend(us - NEAR * self.host.us)
         if self.device.runs:
             self.device.add(us)
             preparation.clock.of(self.devices).add(self.size_class, self.work, us)

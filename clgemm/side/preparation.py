@@ -35,9 +35,11 @@ CHILD_COST_US = 5e5
 # A product is not asked for where others of its class take the device so many times as long.
 TOO_SLOW = 1.25
 # The parts of the time so far that all this may take, and trials of a side.
-WORK_SHARE, TRIALS_SHARE = 0.03, 0.02
-# What this process takes to read what is stored, to start child processes, to ask for a product.
-READ_US, CHILD_US, REQUEST_US = 4e3, 1.6e4, 300.0
+WORK_SHARE, TRIALS_SHARE = 0.02, 0.02
+# What this process takes to read what is stored, to start child processes, to ask for a product, to
+# look for answers.
+READ_US, CHILD_US, REQUEST_US, POLL_US = 4e3, 1.6e4, 300.0, 50.0
+OPENING_SHARE = 0.03  # an opening that is so short beside the time so far is no risk
 OPENING_S = 0.6  # of an opening that was not measured
 WORTH = 2.0  # how many openings the last run of the program must have been able to save
 LONG_US = 1e6  # a product that may be waited for takes longer; others give way to child processes
@@ -157,7 +159,7 @@ class State:
             self._wanted.clear()
             if self._missing:
                 self._request_missing()
-        if self.is_working:
+        if self.is_working and self._may_work(POLL_US):
             self._poll()
         if self._postponed and self._asks.is_over(self.elapsed_s()):
             for each in self._postponed:
@@ -173,8 +175,12 @@ class State:
         """Set time aside for a trial, if the time so far allows for it."""
         if self._spent_us + us > TRIALS_SHARE * 1e6 * self.elapsed_s():
             return False
-        self._spent_us += us
+        self.spend(us)
         return True
+
+    def spend(self, us: float) -> None:
+        """Count what trials take, or take longer than was set aside."""
+        self._spent_us += max(0.0, us)
 
     def prepare(self, entry: Entry, again: bool = False) -> None:
         """Look up what the device takes for a product, or have a child process compute it."""
@@ -269,7 +275,7 @@ class State:
         """Return whether to open the device now."""
         cost, elapsed = self.opening_s(), self.elapsed_s()
         # A program that would take half the time may lose more, if it ends just after that.
-        risk = max(WORK_SHARE, (self.gain_s / elapsed) ** 2 / 4)
+        risk = max(OPENING_SHARE, (self.gain_s / elapsed) ** 2 / 4)
         if self.gain_s > cost and cost < risk * elapsed:
             return True
         return self._expected_s > WORTH * cost

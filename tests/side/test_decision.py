@@ -108,15 +108,33 @@ def test_a_side_that_was_underrated_is_found_out(open_state, monkeypatch):
     assert program.sides[-1000:].count("device") == 1000
 
 
+def test_a_device_of_which_nothing_is_known_is_tried(open_state, monkeypatch):
+    """No other process has measured it: the program itself does, once its time allows for that."""
+    program = made_by(monkeypatch, host_us=300.0, device_us=100.0)
+    program.run(1000)
+    assert program.sides[500:] == ["device"] * 500
+    slow = made_by(monkeypatch, host_us=300.0, device_us=30_000.0)
+    slow.run(5000)
+    assert slow.sides.count("device") == decision.TRIAL_RUNS
+
+
+def test_no_device_is_tried_for_less_than_its_shortest_product(open_state, monkeypatch):
+    """It cannot be faster."""
+    preparation.clock.device.add(("blas", 3, 3), 1000, 150.0)
+    program = made_by(monkeypatch, host_us=140.0, device_us=100.0)
+    program.run(3000)
+    assert "device" not in program.sides
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     host=st.floats(20.0, 1e5),
     ratio=st.floats(0.1, 10.0),
-    error=st.floats(0.2, 5.0),
+    error=st.one_of(st.just(0.0), st.floats(0.2, 5.0)),
     products=st.integers(1, 3000),
 )
 def test_no_program_loses_much(host, ratio, error, products):
-    """Whatever was promised, the program takes little longer than by the better side alone."""
+    """Whatever was promised, or nothing, it takes little longer than by the better side alone."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(preparation, "state", State())
         monkeypatch.setattr(preparation, "clock", preparation.Clock())
@@ -253,7 +271,7 @@ def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
 
 def test_a_device_that_is_slower_than_expected_is_left_at_once(open_state, monkeypatch):
     """The first run may include what happens once; the next one decides, whatever was expected."""
-    program = made_by(monkeypatch, host_us=100.0, device_us=400.0)
+    program = made_by(monkeypatch, host_us=100.0, device_us=400.0, estimate_us=400.0)
     program.run(1000)
     program.entry.estimate_us, program.entry.remaining = 50.0, 0
     program.sides.clear()
