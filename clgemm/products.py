@@ -51,6 +51,7 @@ from clgemm.side.settings import goes_by_rule, is_ruled
 if TYPE_CHECKING:
     import pyopencl as cl
 
+ARRAY = np.ndarray
 _is_numpys_dot, _is_numpys_matmul = (decision.quick_test(x, int) for x in ("dot", "matmul"))
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -172,7 +173,8 @@ def dot(
     """
     if precision is not None or queue is not None:
         return under(precision, queue, dot, a, b, out=out)
-    if _are_float32(a, b, out) and not is_ruled():
+    is_plain = type(a) is ARRAY and type(b) is ARRAY and (out is None or type(out) is ARRAY)
+    if is_plain and a.dtype is FLOAT32 and b.dtype is FLOAT32 and not is_ruled():
         if _is_numpys_dot(a, b, out):
             return numpys.dot(a, b, out)
         known = decision.find("dot", a, b, out)
@@ -269,14 +271,17 @@ def matmul(
     if precision is not None or queue is not None:
         return under(precision, queue, matmul, a, b, out=out, **keywords)
     if not keywords:
-        if out is not None and is_plain_device(out) and _again(a, b, out):
+        # Written out: between long products nothing of this is in the caches, and each further
+        # function takes longer to be read than to be executed.
+        if type(a) is ARRAY and type(b) is ARRAY and (out is None or type(out) is ARRAY):
+            if a.dtype is FLOAT32 and b.dtype is FLOAT32 and not is_ruled():
+                if _is_numpys_matmul(a, b, out):
+                    return numpys.matmul(a, b, out)
+                known = decision.find("matmul", a, b, out)
+                if known is not None and not known.goes_to_device():
+                    return decision.on_host(known, numpys.matmul, a, b, out)
+        elif out is not None and is_plain_device(out) and _again(a, b, out):
             return out
-        if _are_float32(a, b, out) and not is_ruled():
-            if _is_numpys_matmul(a, b, out):
-                return numpys.matmul(a, b, out)
-            known = decision.find("matmul", a, b, out)
-            if known is not None and not known.goes_to_device():
-                return decision.on_host(known, numpys.matmul, a, b, out)
     return _matmul(a, b, out, keywords)
 
 
@@ -392,18 +397,6 @@ def from_either(
         if result is not None:
             return result[0]
     return decision.on_host(entry, on_host)
-
-
-def _are_float32(a: Any, b: Any, out: Any) -> bool:
-    """Return whether both are NumPy's own float32 arrays, and `out` a plain array or None."""
-    array = np.ndarray
-    return (
-        type(a) is array
-        and type(b) is array
-        and a.dtype is FLOAT32
-        and b.dtype is FLOAT32
-        and (out is None or type(out) is array)
-    )
 
 
 def _on_queue(
