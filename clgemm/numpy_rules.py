@@ -266,8 +266,9 @@ def of_matmul(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Request 
         return None
     sizes = rows.shape[-2], columns.shape[-1], rows.shape[-1], math.prod(batch)
     kind, operands = matmul_kind(rows, columns, sizes[3]), (rows, columns)
-    made = Request("matmul", a, b, out, dtype, sizes, kind, shape, places, lambda: operands)
-    return _completed(made._replace(order=layout[0], strides=layout[1]))
+    return _completed(
+        Request("matmul", a, b, out, dtype, sizes, kind, shape, places, lambda: operands, *layout)
+    )
 
 
 def of_dot(name: str, a: Any, b: Any, out: Any = None) -> Request | None:

@@ -273,13 +273,13 @@ def matmul(
     if not keywords:
         # Written out: between long products nothing of this is in the caches, and each further
         # function takes longer to be read than to be executed.
-        if type(a) is ARRAY and type(b) is ARRAY and (out is None or type(out) is ARRAY):
-            if a.dtype is FLOAT32 and b.dtype is FLOAT32 and not is_ruled():
-                if _is_numpys_matmul(a, b, out):
-                    return numpys.matmul(a, b, out)
-                known = decision.find("matmul", a, b, out)
-                if known is not None and not known.goes_to_device():
-                    return decision.on_host(known, numpys.matmul, a, b, out)
+        is_plain = type(a) is ARRAY and type(b) is ARRAY and (out is None or type(out) is ARRAY)
+        if is_plain and a.dtype is FLOAT32 and b.dtype is FLOAT32 and not is_ruled():
+            if _is_numpys_matmul(a, b, out):
+                return numpys.matmul(a, b, out)
+            known = decision.find("matmul", a, b, out)
+            if known is not None and not known.goes_to_device():
+                return decision.on_host(known, numpys.matmul, a, b, out)
         elif out is not None and is_plain_device(out) and _again(a, b, out):
             return out
     return _matmul(a, b, out, keywords)

@@ -207,13 +207,14 @@ class Entry:
             if self.trial:
                 return self.on_device
         is_faster = self.is_faster_on_device()
-        is_known = self.reason in (DEVICE, HOST_FASTER)  # both times are
-        if self._may_try(is_on_device=not is_faster) if is_known else self._may_try_unknown():
+        if self.reason in (DEVICE, HOST_FASTER):  # both times are known
+            is_tried = self._may_try(is_on_device=not is_faster)
+            self.remaining = 0 if is_tried else min(self.calls, MOST_KEPT)
+        else:
+            is_tried = self._may_try_unknown()
+        if is_tried:
             self.trial, self.trials = TRIAL_RUNS, self.trials + 1
-            return not is_faster
-        if is_known:
-            self.remaining = min(self.calls, MOST_KEPT)
-        return is_faster
+        return not is_faster if is_tried else is_faster
 
     def _may_try(self, is_on_device: bool) -> bool:
         """Return whether to try a side that is expected to take longer.

@@ -61,7 +61,7 @@ from clgemm.kernels.common.panels import (
 from clgemm.kernels.pack.plan import VectorPackConfig, VectorPackVariant
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments
 
-# Fitted on Xeons with AVX-512; the data and the script of the fit were not kept.
+# Fitted on Xeons with AVX-512.
 # Costs are in multiply-adds of a vector by a row of A.
 PANEL_COST = 0.25  # vectors: overhead of a panel of B
 NARROW_COST = 0.15  # vectors: overhead of a panel, times the square of its missing vectors
@@ -71,9 +71,7 @@ STRIP_COST = 300  # multiply-adds: storing each row of a block of C, which begin
 PACK_COST = 32  # rows: packing a block of B
 TAKE_COST = 8000  # multiply-adds: taking a block of A from a list
 SLICE_COST = 48  # steps over k: writing and reading C for a slice
-# Multiply-adds: a second launch, which adds slices up. With this cost, 36 random products of 17 to
-# 400 rows and columns take 0.95 of the time that they took without it, with Intel's runtime. With
-# PoCL 3.1, 30 take 0.94 (two cores of an Intel Xeon, Sapphire Rapids, 2026-11-27).
+# Multiply-adds: a second launch, which adds slices up. Set on two cores of a Xeon.
 CUT_COST = 200_000
 SMALLEST_SLICE = 512  # of k
 NEAR = 2**19  # elements of A per compute unit that the last cache holds

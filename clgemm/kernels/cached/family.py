@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from clgemm.core.config import KernelConfig, Launch, multiple, positive, variant_of, vector
 from clgemm.core.costs import joined
-from clgemm.core.plan import LONGEST_SUM, Argument, Plan, Step, ceil_div, operand_at, tiles_of
+from clgemm.core.plan import Argument, Plan, Step, ceil_div, operand_at, tiles_of
 from clgemm.core.problem import FLOAT_BYTES, Problem, Shape
-from clgemm.core.traits import Limits, Traits
+from clgemm.core.traits import Traits
 from clgemm.kernels.common.family import (
     FLAGS,
     GPU_PANEL_SAMPLES,
@@ -33,8 +33,9 @@ from clgemm.kernels.common.panels import (
     make_panel_plan,
     packed_strides,
     target_of,
+    with_panels,
 )
-from clgemm.kernels.pack.plan import PackConfig, pack_config
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments
 
 OVERLAP = 1.8  # as in `joined`: arithmetic and memory traffic
@@ -116,17 +117,11 @@ class CachedPanels(LanePanels):
     """A product of panels that are read in steps of one column."""
 
     config: CachedVariant
-    slices: int  # of k
 
     @property
     def grain(self) -> int:
         """One column."""
         return 1
-
-    @property
-    def longest(self) -> int:
-        """The longest sum, times the slices, which are summed separately."""
-        return LONGEST_SUM * self.slices
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block: no more than it has."""
@@ -184,12 +179,13 @@ class Cached(Family[CachedConfig, PackConfig]):
             if config.work_m * config.work_n <= SUMS_SHARE * limits.registers
             and not any(config.problems_on(limits))
         ]
-        return tuple(_with_packing(each, limits) for each in fitting) or (self.plainest(traits),)
+        choices = tuple(with_panels(each, self.panels(each), limits) for each in fitting)
+        return choices or (self.plainest(traits),)
 
     def plainest(self, traits: Traits) -> Choice:
         """Return a tile of 16 x 16, by single floats."""
         config = CachedConfig(16, 16, 4, 4, 1, 1, 1, 1, False)
-        return _with_packing(config, traits.limits)
+        return with_panels(config, self.panels(config), traits.limits)
 
     def panels(self, config: CachedConfig) -> tuple[int, ...]:
         """Return the rows of panels of A, and of B."""
@@ -240,7 +236,8 @@ class Cached(Family[CachedConfig, PackConfig]):
             if point["work_m"] * point["work_n"] > MOST_SUMS:
                 return None
             tiles = {f"tile_{x}": point[f"items_{x}"] * point[f"work_{x}"] for x in "mn"}
-            return _with_packing(changed(config, point | tiles), limits)
+            made = changed(config, point | tiles)
+            return with_panels(made, self.panels(made), limits)
 
         def read(choice: Choice) -> dict[str, int]:
             made = self.config_of(choice)
@@ -254,11 +251,6 @@ class Cached(Family[CachedConfig, PackConfig]):
     def edge_shapes(self, config: CachedConfig) -> list[Shape]:
         """Return sizes around a tile."""
         return tile_edges(config.tile_m, config.tile_n, 2 * config.unroll)
-
-
-def _with_packing(config: CachedConfig, limits: Limits) -> Choice:
-    tiles = config.tile_m, config.tile_n
-    return Choice(config, tuple(pack_config(limits, tile) for tile in tiles))
 
 
 CACHED = Cached()

@@ -15,6 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 from clgemm.core.config import KernelConfig
 from clgemm.core.plan import (
     LAST_GROUP,
+    LONGEST_SUM,
     Argument,
     Batch,
     Element,
@@ -30,7 +31,8 @@ from clgemm.core.plan import (
 )
 from clgemm.core.problem import FLOAT_BYTES, Layout, Level, batch_levels
 from clgemm.core.traits import Limits
-from clgemm.kernels.pack.plan import PackConfig, pack_step
+from clgemm.kernels.common.family import Choice
+from clgemm.kernels.pack.plan import PackConfig, pack_config, pack_step
 from clgemm.kernels.split_k.plan import Target, target
 
 # The most bytes of both packed operands together; larger products are cut into blocks. A pair of
@@ -144,6 +146,13 @@ class Panels(ABC, Generic[Pack]):
 class LanePanels(Panels[PackConfig]):
     """A product of panels on devices that spread work-items over lanes."""
 
+    slices: int  # of k
+
+    @property
+    def longest(self) -> int:
+        """The longest sum, times the slices, which are summed separately."""
+        return LONGEST_SUM * self.slices
+
     def pack_sizes(self, operand: int, rows: int, depth: int) -> dict[str, int]:
         """Return rows, columns, and columns with their padding."""
         return {"rows": rows, "columns": depth, "padded_columns": self.padded(depth)}
@@ -152,6 +161,11 @@ class LanePanels(Panels[PackConfig]):
         """Return the work-groups that pack one matrix."""
         pack = self.pack[operand]
         return ceil_div(rows, pack.panel) * ceil_div(self.padded(depth), pack.depth)
+
+
+def with_panels(config: KernelConfig, tiles: tuple[int, ...], limits: Limits) -> Choice:
+    """Return the choice of a config whose operands are packed into panels of its tiles."""
+    return Choice(config, tuple(pack_config(limits, tile) for tile in tiles))
 
 
 def blocks_of(panels: Panels[Pack]) -> Blocks:

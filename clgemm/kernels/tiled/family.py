@@ -21,7 +21,8 @@ from clgemm.kernels.common.family import (
     tile_edges,
     values_of,
 )
-from clgemm.kernels.pack.plan import PackConfig, pack_config
+from clgemm.kernels.common.panels import with_panels
+from clgemm.kernels.pack.plan import PackConfig
 from clgemm.kernels.tiled.plan import (
     MOST_READS,
     TiledConfig,
@@ -155,11 +156,6 @@ def nvidia_configs(asynchronous_copies: bool = True) -> tuple[TiledConfig, ...]:
     return tuple(dict.fromkeys(plain))
 
 
-def _with_packing(config: TiledConfig, traits: Traits) -> Choice:
-    tiles = config.tile_m, config.tile_n
-    return Choice(config, tuple(pack_config(traits.limits, tile) for tile in tiles))
-
-
 def _with_launches(plan: Plan, limits: Limits) -> float:
     """Return what a fallback costs those who need it, and for each launch those who do not."""
     return expected_us(plan, limits) + LEAST_SAVED_US * len(plan.steps)
@@ -203,11 +199,15 @@ class Tiled(Family[TiledConfig, PackConfig]):
         if not fitting:
             raise RuntimeError(f"no config of the {self.name} family fits {traits}")
         best = min(fitting, key=lambda config: self.estimate(shape, config, traits))
-        return tuple(_with_packing(config, traits) for config in dict.fromkeys((best, *fitting)))
+        return tuple(
+            with_panels(config, self.panels(config), traits.limits)
+            for config in dict.fromkeys((best, *fitting))
+        )
 
     def plainest(self, traits: Traits) -> Choice:
         """Return the smallest tiles."""
-        return _with_packing(lane_configs()[-1], traits)
+        config = lane_configs()[-1]
+        return with_panels(config, self.panels(config), traits.limits)
 
     def estimate(self, shape: Shape, config: TiledConfig, traits: Traits) -> float:
         """Return the expected time in microseconds, with the widest loads of A and B."""

@@ -15,7 +15,6 @@ from typing import ClassVar, NamedTuple
 from clgemm.core.config import KernelConfig, Launch, multiple, positive, variant_of, vector
 from clgemm.core.costs import Costs, joined
 from clgemm.core.plan import (
-    LONGEST_SUM,
     Argument,
     Element,
     Plan,
@@ -47,8 +46,8 @@ from clgemm.kernels.split_k.plan import ReduceConfig, product_arguments, reduce_
 
 MOST_BUFFERS = 6  # of asynchronous copies
 MOST_COPIED = 4  # floats that one asynchronous copy takes
-# Copies of single floats for each work-item and tile. With so many, tiles of 64 x 64 x 16 take up
-# to 1.2 times as long as expected (means of 89 plans by layout, H100s, 2026-11-25).
+# Copies of single floats for each work-item and tile, from which on they take longer than expected.
+# Set on H100s.
 TOO_MANY_COPIES = 32
 
 # How many work-groups run side by side on a compute unit.
@@ -495,17 +494,11 @@ class LocalPanels(LanePanels):
     """A product of panels, with tiles in local memory. Panels are padded to whole tiles of k."""
 
     config: TiledVariant
-    slices: int  # of k
 
     @property
     def grain(self) -> int:
         """The depth of a tile."""
         return self.config.tile_k
-
-    @property
-    def longest(self) -> int:
-        """The longest sum, times the slices, which are summed separately."""
-        return LONGEST_SUM * self.slices
 
     def padded(self, depth: int) -> int:
         """Return the columns of a packed block, padded to whole tiles."""
