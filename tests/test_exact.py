@@ -17,6 +17,8 @@ from clgemm import numpy_rules
 from clgemm.core.problem import Layout
 from clgemm.core.threads import RejectedError
 from clgemm.hardware.device import Device
+from clgemm.kernels.exact import digits
+from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.plan import (
     DTYPES,
     LANE_BYTES,
@@ -26,6 +28,7 @@ from clgemm.kernels.exact.plan import (
     Types,
     exact_plan,
 )
+from clgemm.records import verdicts
 from clgemm.runtime import exact as runtime
 from clgemm.runtime import progress
 from clgemm.runtime.exact import expected
@@ -353,6 +356,69 @@ def test_bytes_are_multiplied_four_at_a_time(device, types):
         np.testing.assert_array_equal(runtime.run(like, types, x, y), wanted)
         found = runtime.run(like, types, np.asfortranarray(x), np.asfortranarray(y))
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.fixture
+def on_tensors(device, monkeypatch):
+    """A device whose tensor cores multiply bytes; elsewhere, plain loops in their place."""
+    like = Device(device.cl_device)
+    if not device.limits.byte_tensors:
+        others = DigitsProductConfig.includes
+        others = tuple(name for name in others if name != "tensor_core/barriers.cl")
+        monkeypatch.setattr(DigitsProductConfig, "includes", others)
+        monkeypatch.setattr(DigitsProductConfig, "options", ())
+        like.__dict__["limits"] = replace(device.limits, byte_tensors=True, compute_units=2)
+    return like
+
+
+DIGITS = "u1 u1 i4, i1 u1 i8, i2 i2 i2, i4 i4 i4, b1 b1 b1, u8 i2 i8"
+
+
+@pytest.mark.parametrize("types", [x.split() for x in DIGITS.split(", ")])
+def test_digits_on_tensor_cores(on_tensors, types):
+    """Extreme numbers in one tile, in another small ones, which have fewer digits."""
+    types, rng = Types(*types), np.random.default_rng(5)
+    is_fast = on_tensors.kind == "GPU"
+    for m, n, k in [(140, 260, 130), (300, 520, 20_000)][: 1 + is_fast]:
+        x, y = random(rng, (m, k), types.a), random(rng, (k, n), types.b)
+        if types.a != "b1":
+            x[0], y[:, 0] = np.iinfo(types.a).min, np.iinfo(types.b).max
+            x[128:] %= 100
+        wanted = expected(x, y, np.dtype(types.c))
+        for a in (x, np.asfortranarray(x)) if is_fast else (x,):
+            found = runtime.run(on_tensors, types, a, np.asfortranarray(y), True)
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_digits_in_batches_that_repeat_an_operand(on_tensors, every_size, monkeypatch):
+    """With a k that is cut, so that the second part adds; symmetric ones, of which half is made."""
+    monkeypatch.setattr(digits, "MOST_K", 200)
+    monkeypatch.setattr(runtime, "_is_on_tensors", lambda *_: True)
+    monkeypatch.setattr(runtime, "judge", lambda *_: verdicts.Verdict())
+    exact_plan.cache_clear()
+    runtime._plan.cache_clear()
+    rng = np.random.default_rng(6)
+    x, y = random(rng, (2, 130, 210), "i4"), random(rng, (210, 30), "i4")
+    queue = on_tensors.queue
+    a, b = cl_array.to_device(queue, x), cl_array.to_device(queue, y)
+    monkeypatch.setattr(multiply, "of_queue", lambda _: on_tensors)
+    same(clgemm.matmul(a, b).get(), x @ y)
+    same(clgemm.matmul(a[0], a[0].T).get(), x[0] @ x[0].T)
+    exact_plan.cache_clear()
+    runtime._plan.cache_clear()
+
+
+def test_large_products_of_integers_go_to_tensor_cores(device):
+    """Where they are expected to be faster: not small ones, and none of other numbers."""
+    limits = replace(device.limits, vector_width=1, byte_tensors=True, compute_units=132)
+    for dtype, n, is_expected in [
+        *[(dtype, 4096, True) for dtype in ("i1", "u2", "i4", "u8")],
+        *[("i4", 64, False), ("f2", 4096, False), ("c8", 4096, False), ("f8", 4096, False)],
+    ]:
+        layout, types = Layout((n, n), (n, 1)), Types(dtype, dtype, dtype)
+        steps = exact_plan(layout, layout, layout, types, limits).plan.steps
+        found = any(isinstance(step.config, DigitsProductConfig) for step in steps)
+        assert found == is_expected, dtype
 
 
 CONVERTED = "i1 i1 i4, u1 i2 i2, f4 i4 f8, c8 f4 c8, i2 c8 c16"

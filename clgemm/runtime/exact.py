@@ -17,6 +17,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device, where
+from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.plan import (
     DOUBLE,
     DTYPES,
@@ -38,6 +39,7 @@ from clgemm.runtime.workspace import Workspace, workspace
 
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
+TRIED_ON_TENSORS = ((70, 300, 33), (300, 700, 300), (9, 40, 20_000))
 
 
 def types_of(a: Any, b: Any, c: Any) -> Types:
@@ -47,9 +49,10 @@ def types_of(a: Any, b: Any, c: Any) -> Types:
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def about(device: Device, types: Types) -> str:
+def about(device: Device, types: Types, on_tensors: bool = False) -> str:
     """Return the key of the verdict on the kernels for dtypes."""
-    return f"{where(device)}: exact {' '.join(types)}, kernels {kernels()}"
+    cores = " on tensor cores" if on_tensors else ""
+    return f"{where(device)}: exact {' '.join(types)}{cores}, kernels {kernels()}"
 
 
 def computes(device: Device, types: Types) -> bool:
@@ -86,15 +89,25 @@ def bind(
     """
     if not computes(device, types):
         raise RejectedError(f"{device.label} does not multiply {types.a} and {types.b}")
-    _require(device, types)
-    return _bound(layouts, types, device, space, rows, is_symmetric)
+    on_tensors = _is_on_tensors(layouts, types, device.limits, rows, is_symmetric)
+    if on_tensors and _verdict(device, types, on_tensors=True).reason:
+        on_tensors = False
+    if not on_tensors and (reason := _verdict(device, types).reason):
+        raise RejectedError(f"{device.label} does not multiply {types.c}: {reason}")
+    return _bound(layouts, types, device, space, rows, is_symmetric, on_tensors)
 
 
 def _bound(
-    layouts: Layouts, types: Types, device: Device, space: Workspace, rows: int, is_symmetric: bool
+    layouts: Layouts,
+    types: Types,
+    device: Device,
+    space: Workspace,
+    rows: int,
+    is_symmetric: bool,
+    on_tensors: bool,
 ) -> BoundCall:
     a, b, c = layouts
-    found = _plan(layouts, types, device.limits, rows, is_symmetric)
+    found = _plan(layouts, types, device.limits, rows, is_symmetric, on_tensors)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
@@ -105,11 +118,27 @@ def _bound(
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _plan(
+def _is_on_tensors(
     layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
+) -> bool:
+    """Return whether a product is expected to be faster on tensor cores."""
+    found = _plan(layouts, types, limits, rows, is_symmetric, None)
+    configs = [step.config for step in found.plan.steps] if found else []
+    return any(isinstance(config, DigitsProductConfig) for config in configs)
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def _plan(
+    layouts: Layouts,
+    types: Types,
+    limits: Limits,
+    rows: int,
+    is_symmetric: bool,
+    on_tensors: bool | None,
 ) -> ExactPlan | None:
     is_mirrored = is_symmetric and not limits.has_vectors
-    whole = exact_plan(*layouts, types, limits, is_half=is_mirrored)
+    whole = exact_plan(*layouts, types, limits, is_mirrored, on_tensors)
     if whole is None:
         return None
     if is_mirrored:
@@ -119,7 +148,7 @@ def _plan(
         return whole
 
     def make(part: Problem) -> Plan:
-        found = exact_plan(*part.layouts, types, limits)
+        found = exact_plan(*part.layouts, types, limits, on_tensors=on_tensors)
         assert found is not None  # k is that of the whole product
         return found.plan
 
@@ -127,53 +156,52 @@ def _plan(
     return ExactPlan(upper_triangle(make, problem, rows), False)
 
 
-def _require(device: Device, types: Types) -> None:
-    """See to it that the kernels for dtypes have been tried."""
-    key = about(device, types)
-    verdict = verdicts.known(key)
+def _verdict(device: Device, types: Types, on_tensors: bool = False) -> Verdict:
+    """Return the verdict on the kernels for dtypes; try them, if nothing has."""
+    verdict = verdicts.known(about(device, types, on_tensors))
     if verdict is None:
         if readiness.is_optional():
             raise readiness.NotReadyError(
                 f"{device.label} has not been tried with {' '.join(types)}"
             )
-        verdict = judge(device, types)
-    if verdict.reason:
-        raise RejectedError(f"{device.label} does not multiply {types.c}: {verdict.reason}")
+        verdict = judge(device, types, on_tensors)
+    return verdict
 
 
-def ask(device: Device, types: Types) -> Verdict:
+def ask(device: Device, types: Types, on_tensors: bool) -> Verdict:
     """Return the verdict of a child process on the kernels for dtypes; it stores that."""
-    answer = readiness.answer_of_child(device, "exact", types=types)
+    answer = readiness.answer_of_child(device, "exact", types=types, on_tensors=on_tensors)
     if answer is None:
         return Verdict()
     if answer["outcome"] not in ("right", "failed"):
         warn_once(f"{device.label} is used unchecked: {answer['reason']}")
         return Verdict()
     verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
-    verdicts.store(about(device, types), verdict, keep=False)
+    verdicts.store(about(device, types, on_tensors), verdict, keep=False)
     return verdict
 
 
 # A worker, which is such a child process, tries them itself.
-judge: Callable[[Device, Types], Verdict] = ask
+judge: Callable[[Device, Types, bool], Verdict] = ask
 
 
-def wrong(device: Device, types: Types) -> str:
+def wrong(device: Device, types: Types, on_tensors: bool = False) -> str:
     """Try the kernels for dtypes on small sizes; return what is wrong, "" if nothing is."""
     rng = np.random.default_rng(0)
-    for m, n, k in TRIED:
+    for m, n, k in TRIED_ON_TENSORS if on_tensors else TRIED:
         shapes = ((m, k), types.a), ((k, n), types.b)
         a, b = (_random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            if not np.array_equal(run(device, types, x, y), expected(x, y, np.dtype(types.c))):
+            found = run(device, types, x, y, on_tensors)
+            if not np.array_equal(found, expected(x, y, np.dtype(types.c))):
                 return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
     return ""
 
 
-def run(device: Device, types: Types, a: Any, b: Any) -> Any:
+def run(device: Device, types: Types, a: Any, b: Any, on_tensors: bool = False) -> Any:
     """Return the product of two matrices by a device, without a look at verdicts."""
     c, space = np.zeros((a.shape[0], b.shape[1]), types.c), workspace(device.queue)
-    bound = _bound(layouts_of(a, b, c), types, device, space, rows=0, is_symmetric=False)
+    bound = _bound(layouts_of(a, b, c), types, device, space, 0, False, on_tensors)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     hosts = [x.T if x.flags.fnc else x for x in (a, b, c)]
     buffers = [cl.Buffer(device.context, flags, hostbuf=x) for x in hosts]

@@ -253,18 +253,20 @@ class Server:
             raise WrongError(f"wrong result of {dtypes[0]} and {dtypes[1]}")
         return seconds, c
 
-    def do_exact(self, device: Sequence[str], types: Sequence[str]) -> Answer:
+    def do_exact(
+        self, device: Sequence[str], types: Sequence[str], on_tensors: bool = False
+    ) -> Answer:
         """Try the kernels for dtypes other than float32."""
         found, wanted = find(list(device)), Types(*types)
-        verdict = verdicts.known(exact.about(found, wanted))
+        verdict = verdicts.known(exact.about(found, wanted, on_tensors))
         if verdict is None:
-            verdict = self._judge_exact(found, wanted)
+            verdict = self._judge_exact(found, wanted, on_tensors)
         return self._known(verdict)
 
-    def _judge_exact(self, device: Device, types: Types) -> Verdict:
-        key, before = exact.about(device, types), self._about
+    def _judge_exact(self, device: Device, types: Types, on_tensors: bool = False) -> Verdict:
+        key, before = exact.about(device, types, on_tensors), self._about
         self._announce((key,))
-        if reason := exact.wrong(device, types):
+        if reason := exact.wrong(device, types, on_tensors):
             raise WrongError(reason)
         self._announce(before)
         verdict = Verdict()

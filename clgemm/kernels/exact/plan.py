@@ -1,10 +1,12 @@
 """Kernels for other dtypes than float32: their configs and launches. Pure.
 
-Both operands are packed into panels of lanes: 16 bits where at most the low 16 are wanted and
-work-items have vectors, else 32 or 64; words of four steps of k for bytes, where a device adds up
-the products of four at once; floats for float16, doubles for float64, and for booleans
-words of 32 steps of k. A complex product is a real one of twice the k and twice the columns. Then
-each work-item keeps a tile of C in registers; on GPUs a work-group shares panels in local memory.
+Large products of integers are made on tensor cores, where these multiply bytes: `digits`.
+Otherwise both operands are packed into panels of lanes: 16 bits where at most the low 16 are
+wanted and work-items have vectors, else 32 or 64; words of four steps of k for bytes, where a
+device adds up the products of four at once; floats for float16, doubles for float64, and for
+booleans words of 32 steps of k. A complex product is a real one of twice the k and twice the
+columns. Then each work-item keeps a tile of C in registers; on GPUs a work-group shares panels in
+local memory.
 
 Sums of integers wrap around as NumPy's do, so a long k may be cut. So may that of float64, whose
 rounding errors are smaller then. float16 adds up in float32 and rounds once, so there it may not.
@@ -33,9 +35,11 @@ from clgemm.core.plan import (
     slices,
     tiles_of,
 )
-from clgemm.core.problem import Layout, batch_levels, folded
+from clgemm.core.problem import Layout, Shape, batch_levels, folded
 from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
+from clgemm.kernels.exact import digits
+from clgemm.kernels.exact.digits import DigitsPackConfig, DigitsProductConfig
 from clgemm.kernels.sources import sources_hash
 
 # What is loaded, by NumPy's kind and size: the numbers of types.cl.
@@ -44,7 +48,10 @@ DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
 BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
 LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
+# Multiply-adds in a microsecond of panels of lanes, on an H200 that is busy.
+LANE_RATES = (3e8, 1.5e7, 1.5e7, 3.2e6, 2.5e7, 1.2e7, 5e7)
 WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
+INTEGERS = "biu"  # kinds of results that tensor cores make
 IN_BYTES, SIGNED = ("b1", "i1", "u1"), "i1"
 RESULTS = {
     "b1": (BITS, 0),
@@ -200,24 +207,58 @@ class ExactTilesConfig(KernelConfig):
             yield f"{self.items} work-items do not load {self.steps} x {self.tile} lanes evenly"
 
 
-ProductConfig: TypeAlias = ExactProductConfig | ExactTilesConfig
+LanesConfig: TypeAlias = ExactProductConfig | ExactTilesConfig
+ProductConfig: TypeAlias = LanesConfig | DigitsProductConfig
 
 
 @functools.cache
 def kernels() -> str:
     """Return a hash of the sources of these kernels."""
     return sources_hash(
-        *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig)
+        *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
+        *(DigitsPackConfig, DigitsProductConfig),
     )
 
 
-def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) -> ProductConfig:
-    """Return the config for a device: as large a tile as its registers hold.
+def product_config(
+    types: Types, sizes: Shape, limits: Limits, on_tensors: bool | None = None
+) -> ProductConfig:
+    """Return the config for a device: on tensor cores, or the one expected to be faster."""
+    if on_tensors:
+        return digits_config(types)
+    config = lanes_config(types, sizes, limits)
+    if on_tensors is False or not limits.byte_tensors or types.c[0] not in INTEGERS:
+        return config
+    found = digits_config(types)
+    lane_us = sizes.work / LANE_RATES[config.lane] / _share_of_units(sizes, config, limits)
+    groups = tiles_of(sizes.m, sizes.n, digits.ROWS_A, digits.ROWS_B) * sizes.matrices
+    steps = ceil_div(groups, limits.compute_units) * found.pairs
+    packed = _panel_bytes(0, sizes.m, sizes.k, found) + _panel_bytes(1, sizes.n, sizes.k, found)
+    us = digits.START_US + 2 * sizes.matrices * packed / digits.PACKED_BYTES
+    us += steps * ceil_div(sizes.k, digits.DEPTH) * digits.STEP_US
+    return found if us < lane_us else config
 
-    Parameters
-    ----------
-    tiles : tuple of int
-        Rows and columns of C, and the number of matrices. Smaller tiles keep more of a GPU busy.
+
+def digits_config(types: Types) -> DigitsProductConfig:
+    """Return the config that multiplies integers on tensor cores."""
+    lane, stored = RESULTS[types.c]
+    result = 1 if types.c == "b1" else int(types.c[1:])
+    in_a, in_b = (digits.digits_of(int(each[1:]), result) for each in types[:2])
+    # Modulo 256 signs mean nothing.
+    signs = (result == 1 or types.a != "u1") + 2 * (result == 1 or types.b != "u1")
+    return DigitsProductConfig(LONG if lane == LONG else INT, stored, in_a, in_b, signs)
+
+
+def _share_of_units(sizes: Shape, config: LanesConfig, limits: Limits) -> float:
+    """Return the share of a device's compute units that tiles of C keep busy."""
+    groups = tiles_of(sizes.m, sizes.n, config.rows, config.columns) * sizes.matrices
+    return min(1.0, groups / limits.compute_units)
+
+
+def lanes_config(types: Types, sizes: Shape, limits: Limits) -> LanesConfig:
+    """Return the config for panels of lanes: as large a tile as a device's registers hold.
+
+    Smaller tiles keep more of a GPU busy.
     """
     lane, stored = RESULTS[types.c]
     if limits.has_vectors:
@@ -230,14 +271,13 @@ def product_config(types: Types, tiles: tuple[int, int, int], limits: Limits) ->
         lane = BYTES
         if types.c not in IN_BYTES:
             signs = (types.a == SIGNED) + 2 * (types.b == SIGNED)
-    m, n, matrices = tiles
     width = LOAD_BYTES // LANE_BYTES[lane]
     for tile, work in TILES[LANE_BYTES[lane]]:
         steps = max(STEPS, (tile // work) ** 2 * width // tile)
         has_many = limits.registers >= MANY_REGISTERS
         unroll = steps if has_many else 1
         config = ExactTilesConfig(lane, stored, tile, work, steps, unroll, width, signs)
-        groups = ceil_div(m, tile) * ceil_div(n, tile) * matrices
+        groups = tiles_of(sizes.m, sizes.n, tile, tile) * sizes.matrices
         each = 2 if lane == INT and not has_many else LANE_BYTES[lane] // 4
         fits = work**2 * each <= limits.registers // 2
         if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
@@ -252,9 +292,13 @@ def _is_in_bytes(types: Types) -> bool:
 
 
 def pack_config(
-    loaded: str, product: ProductConfig, panel: int, role: int, limits: Limits
-) -> ExactPackConfig:
-    """Return the config that packs an operand."""
+    operand: int, loaded: str, product: ProductConfig, is_complex: bool, limits: Limits
+) -> ExactPackConfig | DigitsPackConfig:
+    """Return the config that packs A or B: operand 0 or 1."""
+    panel, role = (product.rows, product.columns)[operand], (operand + 1) * is_complex
+    if isinstance(product, DigitsProductConfig):
+        count = (product.digits_a, product.digits_b)[operand]
+        return DigitsPackConfig(DTYPES[loaded], product.lane, panel, count)
     if limits.has_vectors:
         return ExactPackConfig(DTYPES[loaded], product.lane, panel, 64, role)
     chunk = PACK_BYTES // LANE_BYTES[product.lane]
@@ -285,7 +329,13 @@ class _Sizes(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def exact_plan(
-    a: Layout, b: Layout, c: Layout, types: Types, limits: Limits, is_half: bool = False
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    types: Types,
+    limits: Limits,
+    is_half: bool = False,
+    on_tensors: bool | None = None,
 ) -> ExactPlan | None:
     """Return the launches of ``C = A B``; None if it is too long for the memory of panels.
 
@@ -298,6 +348,8 @@ def exact_plan(
     is_half : bool, optional
         Whether B is A's transpose, and elements below the diagonal need not be computed; or those
         above it, if the plan is swapped.
+    on_tensors : bool, optional
+        Whether tensor cores make it; by default, if that is expected to be faster.
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
     swapped = abs(c.row_stride) < abs(c.column_stride)
@@ -307,25 +359,26 @@ def exact_plan(
     is_complex = types.c[0] == "c"
     parts = 2 if is_complex else 1  # numbers of an element
     whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
-    config = product_config(types, (whole.m, whole.n, math.prod(c.batch)), limits)
-    packs = tuple(
-        pack_config(loaded, config, panel, role * is_complex, limits)
-        for loaded, panel, role in ((types.a, config.rows, 1), (types.b, config.columns, 2))
-    )
+    config = product_config(types, Shape(*whole, math.prod(c.batch)), limits, on_tensors)
+    on_tensors = isinstance(config, DigitsProductConfig)
+    packs = tuple(pack_config(i, types[i], config, is_complex, limits) for i in range(2))
     panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
     if not limits.has_vectors:
-        panel_bytes = min(GPU_PANEL_BYTES, limits.allocation_bytes)
+        most_bytes = digits.PANEL_BYTES if on_tensors else GPU_PANEL_BYTES
+        panel_bytes = min(most_bytes, limits.allocation_bytes)
         launch_work = GPU_LAUNCH_WORK * max(1, limits.compute_units // UNITS)
+        launch_work *= digits.FASTER if on_tensors else 1
     launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
     size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
-    if is_half and isinstance(config, ExactTilesConfig):  # and so B has all panels of A
+    if is_half and not isinstance(config, ExactProductConfig):
         fits = size.n == whole.n == whole.m and not is_complex
-        config = replace(config, triangle=fits)
-    is_half = getattr(config, "triangle", False)
-    bytes_a = 0 if is_half else _panel_bytes(size.m, size.k, config.rows, config)
-    bytes_b = _panel_bytes(size.n, size.k, config.columns, config)
+        config = replace(config, triangle=fits and (size.m == whole.m or not on_tensors))
+    # In panels of lanes, B has all panels of A then.
+    is_shared = isinstance(config, ExactTilesConfig) and config.triangle
+    bytes_a = 0 if is_shared else _panel_bytes(0, size.m, size.k, config)
+    bytes_b = _panel_bytes(1, size.n, size.k, config)
     work = size.m * size.n * size.k
     most = max(1, min(panel_bytes // max(bytes_a, bytes_b), launch_work // max(work, 1)))
     steps, scratch = [], Scratch()
@@ -341,21 +394,28 @@ def exact_plan(
                 steps.append(_pack(1, packs[1], b.transposed(), n, depth, at, batch, config))
                 for row in range(0, whole.m, size.m):
                     m = min(size.m, whole.m - row)
-                    if not is_half:
+                    if not is_shared:
                         at = part.offsets[0] + row * a.row_stride + p // parts * a.column_stride
                         steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
                     origin = row, column // parts, p
-                    steps.append(_multiply(config, c, origin, (m, n, depth), part, batch))
+                    block = origin, (m, n, depth)
+                    steps.append(_multiply(config, c, block, part, batch, limits))
     return ExactPlan(scratch.plan(steps), swapped)
 
 
 def _depth(k: int, config: ProductConfig) -> int:
     """Return the steps of panels over k."""
+    if isinstance(config, DigitsProductConfig):
+        return ceil_div(k, digits.DEPTH)
     return round_up(ceil_div(k, WORDS.get(config.lane, 1)), config.grain)
 
 
-def _panel_bytes(rows: int, k: int, panel: int, config: ProductConfig) -> int:
-    return round_up(rows, panel) * _depth(k, config) * LANE_BYTES[config.lane]
+def _panel_bytes(operand: int, rows: int, k: int, config: ProductConfig) -> int:
+    panel = (config.rows, config.columns)[operand]
+    steps = ceil_div(rows, panel) * _depth(k, config)
+    if isinstance(config, DigitsProductConfig):
+        return steps * config.tile_bytes(operand)
+    return steps * panel * LANE_BYTES[config.lane]
 
 
 def _block(
@@ -364,21 +424,24 @@ def _block(
     """Return the block whose panels fit into scratch memory, and whose launch is short."""
     m, n, k = whole
     if config.stored == HALF:
-        if _panel_bytes(config.columns, k, config.columns, config) > panel_bytes:
+        if _panel_bytes(1, config.columns, k, config) > panel_bytes:
             return None
+    elif isinstance(config, DigitsProductConfig):
+        k = min(k, digits.MOST_K)
     else:
         k = min(k, DEPTH * WORDS.get(config.lane, 1))
-    column_bytes = _depth(k, config) * LANE_BYTES[config.lane]
-    most = max(panel_bytes // column_bytes, 1)
-    n = min(n, max(most // config.columns, 1) * config.columns)
-    m = min(m, max(most // config.rows, 1) * config.rows)
+    most_m, most_n = (
+        max(panel_bytes // _panel_bytes(i, panel, k, config), 1) * panel
+        for i, panel in enumerate((config.rows, config.columns))
+    )
+    n, m = min(n, most_n), min(m, most_m)
     m = min(m, max(launch_work // (n * k) // config.rows, 1) * config.rows)
     return _Sizes(m, n, k)
 
 
 def _pack(
     operand: int,
-    config: ExactPackConfig,
+    config: ExactPackConfig | DigitsPackConfig,
     x: Layout,
     rows: int,
     columns: int,
@@ -404,20 +467,22 @@ def _pack(
 def _multiply(
     config: ProductConfig,
     c: Layout,
-    origin: tuple[int, int, int],
-    sizes: tuple[int, int, int],
+    block: tuple[tuple[int, int, int], tuple[int, int, int]],
     part: Slice,
     batch: Batch,
+    limits: Limits,
 ) -> Step:
-    """Return the launch that multiplies the panels of a block."""
-    (row, column, p), (m, n, k) = origin, sizes
+    """Return the launch that multiplies the panels of a block: its origin, and its sizes."""
+    (row, column, p), (m, n, k) = block
     first = Element("c", part.offsets[2] + row * c.row_stride + column * c.column_stride)
-    order, is_half = {}, False
-    groups = ceil_div(m, config.rows) * ceil_div(n, config.columns)
+    order, is_half, is_shared, above = {}, False, False, 0
+    if not isinstance(config, ExactProductConfig):
+        is_half, order["swizzle"] = config.triangle, SWIZZLE
     if isinstance(config, ExactTilesConfig):
-        is_half, above = config.triangle, row // config.tile if config.triangle else 0
-        order = {"swizzle": SWIZZLE, "above": above}
-        groups = tiles_of(m, n - above * config.tile, config.tile, config.tile, is_half)
+        is_shared, above = is_half, row // config.tile if is_half else 0
+        order["above"] = above
+    groups = tiles_of(m, n - above * config.rows, config.rows, config.columns, is_half)
+    groups *= batch.matrices
     arguments: dict[str, Argument] = {
         "m": m,
         "n": n,
@@ -425,8 +490,10 @@ def _multiply(
         "adds": 1 if p else "beta",
         **order,
         "counts": batch.counts,
-        "a": "packed_b" if is_half else "packed_a",
+        "a": "packed_b" if is_shared else "packed_a",
         "b": "packed_b",
         **operand_in_place("c", "c", first, c, strides=batch.strides[2]),
     }
-    return Step(config, groups * batch.matrices, arguments)
+    if isinstance(config, DigitsProductConfig):
+        groups = min(groups, limits.compute_units)
+    return Step(config, groups, arguments)
