@@ -371,7 +371,7 @@ def on_tensors(device, monkeypatch):
     return like
 
 
-DIGITS = "u1 u1 i4, i1 u1 i8, i2 i2 i2, i4 i4 i4, b1 b1 b1, u8 i2 i8"
+DIGITS = "u1 u1 i4, i1 u1 i8, i2 i2 i2, i4 i4 i4, b1 b1 b1, u8 i2 i8, f2 f2 f2"
 
 
 @pytest.mark.parametrize("types", [x.split() for x in DIGITS.split(", ")])
@@ -381,7 +381,7 @@ def test_digits_on_tensor_cores(on_tensors, types):
     is_fast = on_tensors.kind == "GPU"
     for m, n, k in [(140, 260, 130), (300, 520, 20_000)][: 1 + is_fast]:
         x, y = random(rng, (m, k), types.a), random(rng, (k, n), types.b)
-        if types.a != "b1":
+        if types.a[0] in "iu":
             x[0], y[:, 0] = np.iinfo(types.a).min, np.iinfo(types.b).max
             x[128:] %= 100
         wanted = expected(x, y, np.dtype(types.c))
@@ -406,6 +406,24 @@ def test_digits_in_batches_that_repeat_an_operand(on_tensors, every_size, monkey
     same(clgemm.matmul(a[0], a[0].T).get(), x[0] @ x[0].T)
     exact_plan.cache_clear()
     runtime._plan.cache_clear()
+
+
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_complex_products_as_real_ones(on_tensors, every_size, monkeypatch, orders):
+    """In all orders of operands, of slices, with an `out` in another order, and symmetric."""
+    types, rng = Types("c8", "c8", "c8", "float32"), np.random.default_rng(7)
+    x, y = random(rng, (70, 60), "c8"), random(rng, (60, 90), "c8")
+    a, b = (np.asarray(z, order=order) for z, order in zip((x, y), orders, strict=True))
+    np.testing.assert_array_equal(runtime.run(on_tensors, types, a, b, True), x @ y)
+    monkeypatch.setattr(runtime, "_is_on_tensors", lambda *_: True)
+    monkeypatch.setattr(runtime, "judge", lambda *_: verdicts.Verdict())
+    monkeypatch.setattr(multiply, "of_queue", lambda _: on_tensors)
+    one, other = (cl_array.to_device(on_tensors.queue, z) for z in (a, b))
+    out = cl_array.zeros(on_tensors.queue, (70, 90), np.complex64, order="F")
+    clgemm.matmul(one, other, out=out)
+    np.testing.assert_array_equal(out.get(), x @ y)
+    same(clgemm.matmul(one[10:60, 2:], other[2:, 5:]).get(), x[10:60, 2:] @ y[2:, 5:])
+    same(clgemm.matmul(one, one.T).get(), x @ x.T)
 
 
 def test_large_products_of_integers_go_to_tensor_cores(device):

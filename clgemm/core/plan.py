@@ -16,7 +16,18 @@ from clgemm.core.traits import Limits
 
 Side = Literal["a", "b"]
 Slot = Literal[
-    "a", "b", "c", "packed_a", "packed_b", "partial", "product", "counters", "alpha", "beta"
+    "a",
+    "b",
+    "c",
+    "packed_a",
+    "packed_b",
+    "real_a",
+    "real_b",
+    "partial",
+    "product",
+    "counters",
+    "alpha",
+    "beta",
 ]
 
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
@@ -30,10 +41,14 @@ KERNEL_LEVELS = 4  # nested loops over a batch inside a kernel: the lanes of an 
 
 
 class Element(NamedTuple):
-    """Argument: the position in elements of an operand's first element, plus `offset`."""
+    """Argument: the position in elements of an operand's first element, plus `offset`.
+
+    A kernel may count in numbers of which an element has several: `parts`.
+    """
 
     slot: Slot
     offset: int
+    parts: int = 1
 
 
 class OutlierCounter(NamedTuple):

@@ -12,15 +12,20 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import forgettable, warn_once
-from clgemm.core.plan import Plan
+from clgemm.core.plan import Plan, expected_us
 from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device, where
+from clgemm.kernels.exact.complexes import RealProduct
 from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.plan import (
+    COMPLEX,
     DOUBLE,
     DTYPES,
+    FLOAT,
+    LANE_BYTES,
+    LANE_RATES,
     RESULTS,
     ExactPlan,
     Types,
@@ -40,11 +45,14 @@ from clgemm.runtime.workspace import Workspace, workspace
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
 TRIED_ON_TENSORS = ((70, 300, 33), (300, 700, 300), (9, 40, 20_000))
+HALVES_K = 3000
+LEAST_US = 50.0  # of a complex product, below which its plan as a real one is not looked for
 
 
 def types_of(a: Any, b: Any, c: Any) -> Types:
     """Return the dtypes of three arrays by NumPy's kind and size."""
-    return Types(*(f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c)))
+    in_a, in_b, in_c = (f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c))
+    return Types(in_a, in_b, in_c)
 
 
 @forgettable
@@ -52,12 +60,12 @@ def types_of(a: Any, b: Any, c: Any) -> Types:
 def about(device: Device, types: Types, on_tensors: bool = False) -> str:
     """Return the key of the verdict on the kernels for dtypes."""
     cores = " on tensor cores" if on_tensors else ""
-    return f"{where(device)}: exact {' '.join(types)}{cores}, kernels {kernels()}"
+    return f"{where(device)}: exact {' '.join(types[:3])}{cores}, kernels {kernels()}"
 
 
 def computes(device: Device, types: Types) -> bool:
     """Return whether a device may compute products of these dtypes, if its kernels work."""
-    if not all(each in DTYPES for each in types) or types.c not in RESULTS:
+    if not all(each in DTYPES for each in types[:3]) or types.c not in RESULTS:
         return False
     return RESULTS[types.c][0] != DOUBLE or bool(device.cl_device.double_fp_config)
 
@@ -89,7 +97,7 @@ def bind(
     """
     if not computes(device, types):
         raise RejectedError(f"{device.label} does not multiply {types.a} and {types.b}")
-    on_tensors = _is_on_tensors(layouts, types, device.limits, rows, is_symmetric)
+    on_tensors = _is_on_tensors(layouts, types, device, rows, is_symmetric)
     if on_tensors and _verdict(device, types, on_tensors=True).reason:
         on_tensors = False
     if not on_tensors and (reason := _verdict(device, types).reason):
@@ -107,7 +115,11 @@ def _bound(
     on_tensors: bool,
 ) -> BoundCall:
     a, b, c = layouts
-    found = _plan(layouts, types, device.limits, rows, is_symmetric, on_tensors)
+    found = None
+    if on_tensors and types[:3] == COMPLEX:
+        found = _as_real(layouts, types, device, is_symmetric)
+    if found is None:
+        found = _plan(layouts, types, device.limits, rows, is_symmetric, on_tensors)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
@@ -116,12 +128,57 @@ def _bound(
     return BoundCall(space, space.bind(found.plan, device), found.swapped, starts, is_long)
 
 
-@forgettable
-@functools.lru_cache(maxsize=256)
 def _is_on_tensors(
-    layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
+    layouts: Layouts, types: Types, device: Device, rows: int, is_symmetric: bool
 ) -> bool:
     """Return whether a product is expected to be faster on tensor cores."""
+    limits = device.limits
+    if not limits.byte_tensors:
+        return False
+    if types[:3] == COMPLEX:
+        if rows or types.precision == "strict":
+            return False
+        work = lane_work(types, math.prod(layouts[2].shape) * layouts[0].columns)
+        lanes_us = work / (LANE_BYTES[FLOAT] * LANE_RATES[FLOAT])
+        found = _as_real(layouts, types, device, is_symmetric) if lanes_us > LEAST_US else None
+        return found is not None and expected_us(found.plan, limits) < lanes_us
+    return _has_digits(layouts, types, limits, rows, is_symmetric)
+
+
+def _as_real(
+    layouts: Layouts, types: Types, device: Device, is_symmetric: bool
+) -> ExactPlan | None:
+    """Return the launches of a complex product as a real one; None if that is not possible."""
+    a, b, c = layouts
+    if swapped := abs(c.row_stride) < abs(c.column_stride):
+        a, b, c = b.transposed(), a.transposed(), c.transposed()
+    real = RealProduct(a, b, c)
+    fits = max(real.sizes_bytes) <= device.limits.allocation_bytes
+    if c.batch or c.column_stride != 1 or not fits:
+        return None
+    found = readiness.planned(device, Problem(*real.layouts, types.precision))
+    is_mirrored = is_symmetric and not device.limits.has_vectors
+    return _joined(real, found.plan, found.swapped, swapped, device.limits, is_mirrored)
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def _joined(
+    real: RealProduct,
+    found: Plan,
+    is_swapped: bool,
+    swapped: bool,
+    limits: Limits,
+    is_mirrored: bool,
+) -> ExactPlan:
+    return ExactPlan(real.plan(found, is_swapped, limits, is_mirrored), swapped)
+
+
+@forgettable
+@functools.lru_cache(maxsize=256)
+def _has_digits(
+    layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
+) -> bool:
     found = _plan(layouts, types, limits, rows, is_symmetric, None)
     configs = [step.config for step in found.plan.steps] if found else []
     return any(isinstance(config, DigitsProductConfig) for config in configs)
@@ -162,7 +219,7 @@ def _verdict(device: Device, types: Types, on_tensors: bool = False) -> Verdict:
     if verdict is None:
         if readiness.is_optional():
             raise readiness.NotReadyError(
-                f"{device.label} has not been tried with {' '.join(types)}"
+                f"{device.label} has not been tried with {' '.join(types[:3])}"
             )
         verdict = judge(device, types, on_tensors)
     return verdict
@@ -195,7 +252,18 @@ def wrong(device: Device, types: Types, on_tensors: bool = False) -> str:
             found = run(device, types, x, y, on_tensors)
             if not np.array_equal(found, expected(x, y, np.dtype(types.c))):
                 return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
-    return ""
+    return _coarse(device, types) if on_tensors and types.c == "f2" else ""
+
+
+def _coarse(device: Device, types: Types) -> str:
+    """Return whether sums of float16 are worse than those of float32; "" if they are not."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float16) for s in ((40, HALVES_K), (HALVES_K, 50)))
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    wanted, bound = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
+    error = np.abs(run(device, types, a, b, on_tensors=True) - wanted)
+    allowed = HALVES_K * 2.0**-24 * bound + 2.0**-11 * np.abs(wanted)
+    return "" if (error <= allowed).all() else "sums of float16 are less exact than in float32"
 
 
 def run(device: Device, types: Types, a: Any, b: Any, on_tensors: bool = False) -> Any:

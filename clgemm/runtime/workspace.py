@@ -126,7 +126,10 @@ class Launch:
                 else:
                     (buffers if argument in OPERANDS else scratch).append((index, argument))
             elif isinstance(argument, Element):
-                self._scalars.append((index, VALUES[types[name]], argument.slot, argument.offset))
+                value = VALUES[types[name]]
+                if argument.parts > 1:
+                    value = _in_parts(value, argument.parts)
+                self._scalars.append((index, value, argument.slot, argument.offset))
             elif isinstance(argument, str):
                 self._scalars.append((index, VALUES[types[name]], argument, 0))
             else:
@@ -160,6 +163,10 @@ class Launch:
         """Set the numbers, by slot: alpha, beta and the first element of each operand."""
         for index, value, slot, offset in self._scalars:
             self._set_number(index, value(values[slot] + offset))
+
+
+def _in_parts(value: Callable[[Any], Any], parts: int) -> Callable[[Any], Any]:
+    return lambda position: value(parts * position)
 
 
 class BoundKernels:

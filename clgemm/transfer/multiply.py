@@ -149,6 +149,8 @@ def multiply_exactly(
             zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
         )
     types = exact.types_of(a, b, c)
+    if c.dtype.char in "eF":
+        types = types._replace(precision=chosen_precision())
     is_symmetric = types.a == types.b and own_transpose(a, b)
     if not isinstance(c, np.ndarray):
         space, device = workspace(c.queue), of_queue(c.queue)

@@ -1,4 +1,4 @@
-"""Products of integers on tensor cores, from digits in base 256: the configs. Pure."""
+"""Products on tensor cores: integers from digits in base 256, and float16. The configs. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from clgemm.core.config import KernelConfig, positive
+from clgemm.core.plan import ceil_div
 
 # The same as in kernels/exact/digits.cl.
-DEPTH, ROWS_A, ROWS_B = 128, 128, 256  # of a tile: along k, of A, and of B
+WIDTH, ROWS_A, ROWS_B = 128, 128, 256  # of a tile: bytes along k, rows of A, and of B
 LOCAL_BYTES = 227 * 1024  # of a work-group on compute capability 9.0
 MOST_K = 16384  # the sums of four pairs of digits do not overflow then: four times 128^2 each
 PANEL_BYTES = 2**30  # of each packed operand
@@ -17,7 +18,8 @@ FASTER = 8  # than panels of lanes: for the length of a launch
 # On an H200, in microseconds: all launches, and a step along k of a tile of C; bytes in one of them
 # that are packed.
 START_US, STEP_US, PACKED_BYTES = 12.0, 0.78, 3e6
-# Digits of elements of so many bytes: a signed number near the end of its range needs one more.
+FLOAT = 4  # the lane of float16, by the number of types.cl
+# Digits of integers of so many bytes: a signed number near the end of its range needs one more.
 DIGITS = {1: 1, 2: 3, 4: 5, 8: 8}
 
 
@@ -80,6 +82,10 @@ class DigitsProductConfig(KernelConfig):
     def items(self) -> int:
         return 384
 
+    def depth(self, k: int) -> int:
+        """Return the tiles along k."""
+        return ceil_div(k, WIDTH // (2 if self.lane == FLOAT else 1))
+
     @property
     def pairs(self) -> int:
         """Products of digits, if tiles use all of them."""
@@ -89,11 +95,11 @@ class DigitsProductConfig(KernelConfig):
     def tile_bytes(self, operand: int) -> int:
         """Return the bytes of a packed tile of A or B: operand 0 or 1."""
         rows, count = ((ROWS_A, self.digits_a), (ROWS_B, self.digits_b))[operand]
-        return rows * DEPTH * count + 4
+        return rows * WIDTH * count + 4
 
     def problems(self) -> Iterator[str]:
         yield from positive(self, "stored", "signs")
-        needed = 128 + self.stages * (ROWS_A + ROWS_B) * DEPTH  # static: limits do not tell
+        needed = 128 + self.stages * (ROWS_A + ROWS_B) * WIDTH  # static: limits do not tell
         if needed > LOCAL_BYTES:
             yield f"{needed} bytes of local memory exceed {LOCAL_BYTES}"
 

@@ -18,15 +18,22 @@
 #define LAST_OF(x) ((39 - (int)clz(x)) / 8)
 #endif
 // A sum with carries, and the digits' signs taken back.
-#define DIGITS_OF(x) (DIGITS == 1 ? (x) & 255 : ((x) + OFFSET) ^ OFFSET)
+#define DIGITS_OF(x) (HALVES ? (x) : DIGITS == 1 ? (x) & 255 : ((x) + OFFSET) ^ OFFSET)
 
-#if LOADED == 0
-#define ELEMENT(x) ((x) != 0)
+#if HALVES
+#define WORD_TYPE uint
+#define ELEMENT_TYPE ushort
+#define ELEMENT(x) (x)
 #else
-#define ELEMENT(x) ((LANE_TYPE)(x))
+#define WORD_TYPE LANE_TYPE
+#define ELEMENT_TYPE LOADED_TYPE
+#define ELEMENT(x) (LOADED == 0 ? (WORD_TYPE)((x) != 0) : (WORD_TYPE)(x))
 #endif
 
-static inline uint four_bytes(const LANE_TYPE* x, const int digit) {
+// The four bytes number i of a core.
+static inline uint bytes_of(const WORD_TYPE* x, const int digit, const int i) {
+  if (HALVES) return (uint)(x[2 * i] | x[2 * i + 1] << 16);
+  x += 4 * i;
   return (uint)(x[0] >> 8 * digit) & 255 | ((uint)(x[1] >> 8 * digit) & 255) << 8 |
          ((uint)(x[2] >> 8 * digit) & 255) << 16 | (uint)(x[3] >> 8 * digit) << 24;
 }
@@ -38,7 +45,7 @@ void digits_pack(const int rows, const int columns, const int depth, const int4 
   __local uint used;
   const int panels = (rows + ROWS - 1) / ROWS, matrices = counts.x * counts.y * counts.z * counts.w;
   const uint tile = get_group_id(0), matrix = tile / (panels * depth);
-  const int row_0 = tile / depth % panels * ROWS, p_0 = tile % depth * DEPTH, item = get_local_id(0);
+  const int row_0 = tile / depth % panels * ROWS, p_0 = tile % depth * CORES * CORE, item = get_local_id(0);
   const bool goes_down = abs_diff(from_row, 0L) <= abs_diff(from_column, 0L);
   from += from_offset + matrix_offset(matrix, counts, from_strides) + row_0 * from_row + p_0 * from_column;
   __global uchar* const here = to + (long)tile * DIGITS * BYTES_OF(ROWS);
@@ -46,34 +53,35 @@ void digits_pack(const int rows, const int columns, const int depth, const int4 
     if (item == 0) used = 0;
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  LANE_TYPE any = 0;
+  WORD_TYPE any = 0;
   for (int block = item; block < ROWS * CORES; block += GROUP) {
     const int row = goes_down ? block % ROWS : block / CORES, core = goes_down ? block / ROWS : block % CORES;
-    const int count = row_0 + row < rows ? min(16, columns - p_0 - core * 16) : 0;
-    __global const LOADED_TYPE* const own = from + row * from_row + core * 16 * from_column;
-    LANE_TYPE x[16];
-    if (count == 16 && from_column == 1 && ((ulong)own & 15) == 0) {
+    const int count = row_0 + row < rows ? min(CORE, columns - p_0 - core * CORE) : 0;
+    __global const ELEMENT_TYPE* const own =
+        (__global const ELEMENT_TYPE*)(from + row * from_row + core * CORE * from_column);
+    WORD_TYPE x[CORE];
+    if (count == CORE && from_column == 1 && ((ulong)own & 15) == 0) {
       union {
-        uint4 vectors[sizeof(LOADED_TYPE)];
-        LOADED_TYPE elements[16];
+        uint4 vectors[CORE * sizeof(ELEMENT_TYPE) / 16];
+        ELEMENT_TYPE elements[CORE];
       } all;
       #pragma unroll
-      for (int i = 0; i < (int)sizeof(LOADED_TYPE); i++) all.vectors[i] = ((__global const uint4*)own)[i];
+      for (int i = 0; i < CORE * (int)sizeof(ELEMENT_TYPE) / 16; i++) all.vectors[i] = ((__global const uint4*)own)[i];
       #pragma unroll
-      for (int i = 0; i < 16; i++) x[i] = ELEMENT(all.elements[i]);
+      for (int i = 0; i < CORE; i++) x[i] = ELEMENT(all.elements[i]);
     } else {
       #pragma unroll
-      for (int i = 0; i < 16; i++) x[i] = i < count ? ELEMENT(own[i * from_column]) : 0;
+      for (int i = 0; i < CORE; i++) x[i] = i < count ? ELEMENT(own[i * from_column]) : 0;
     }
     #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < CORE; i++) {
       x[i] = DIGITS_OF(x[i]);
       any |= x[i];
     }
     #pragma unroll
     for (int digit = 0; digit < DIGITS; digit++)
       ((__global uint4*)here)[(digit * CORES + core) * ROWS + slot_of(row)] =
-          (uint4)(four_bytes(x, digit), four_bytes(x + 4, digit), four_bytes(x + 8, digit), four_bytes(x + 12, digit));
+          (uint4)(bytes_of(x, digit, 0), bytes_of(x, digit, 1), bytes_of(x, digit, 2), bytes_of(x, digit, 3));
   }
   if (DIGITS > 1) {
     if (any != 0) atomic_max(&used, (uint)min(DIGITS, LAST_OF(any)));

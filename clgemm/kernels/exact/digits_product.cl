@@ -1,10 +1,12 @@
-// C = A B from tiles of digits (exact/digits.cl), or C = C + A B with `adds`, on the tensor cores of compute capability 9.0.
+// C = A B from tiles of digits or of float16 (exact/digits.cl), or C = C + A B with `adds`, on the tensor cores of compute capability 9.0.
 //   a, b                        packed operands: tiles of 128 rows of A, of 256 columns of B
 //   c[i*c_row + j*c_column]     m x n
 // The product of two numbers of base 256 is the sum of 256^s times the products of digits i and j with i + j = s. Those of one
 // s add up over all of k in 32 bits. Horner's rule, from the highest s down: the sums are shifted by 8 bits, and those of the
 // next s are added to them, modulo 2^32. A result of 64 bits gets the sums of s >= 4 so, times 2^32, and those of each lower s
 // by themselves: k is short enough that they do not overflow. Only digits that a tile of C needs count: see the directory.
+// float16 adds up in float32 and rounds once. An instruction adds 16 products to a sum with at least 24 bits: its error is
+// at most that of adding them one by one.
 //
 // Two warp groups compute 64 x 256 of C each. The third has the copy engine bring pairs of digits to local memory, up to
 // STAGES ahead. Work-groups are persistent: each takes one tile of C after another.
@@ -24,7 +26,7 @@
 #ifndef STAGES
 #error "STAGES: pairs of digits in local memory"
 #endif
-#define DIGITS_C (STORED == 0 ? 1 : 1 << (STORED - 1))
+#define DIGITS_C (STORED == 0 || HALVES ? 1 : 1 << (STORED - 1))
 #define IS_LONG (DIGITS_C == 8)
 #define ITEMS 384
 #define MULTIPLIERS 256  // of them
@@ -33,6 +35,11 @@
 #define BARRIERS_BYTES 128
 
 // The sums stay in registers, where there are so many.
+#if HALVES
+#define SUM float
+#else
+#define SUM int
+#endif
 #ifdef __NV_CL_C_VERSION
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
@@ -86,20 +93,31 @@ static inline int top_of(const Part* part) { return clamp(part->digits_a + part-
 static inline int first_of(const Part* part, const int s) { return max(0, s - part->digits_b + 1); }
 static inline int last_of(const Part* part, const int s) { return min(part->digits_a - 1, s); }
 
-static inline STORED_TYPE result_of(const LANE_TYPE sum, const STORED_TYPE old) {
-#if STORED == 0
-  return sum != 0 || old != 0;
-#else
-  return (STORED_TYPE)(sum + old);
-#endif
+#if HALVES
+#define RESULT_TYPE ushort
+#define SHIFTED(sum, shift) (sum)
+static inline ushort result_of(const float sum, const ushort old) {
+  union {
+    half value;
+    ushort bits;
+  } result;
+  vstore_half_rte(sum, 0, &result.value);
+  return result.bits;
 }
+#else
+#define RESULT_TYPE STORED_TYPE
+#define SHIFTED(sum, shift) ((LANE_TYPE)(long)(sum) << (shift))
+static inline STORED_TYPE result_of(const LANE_TYPE sum, const STORED_TYPE old) {
+  return STORED == 0 ? sum != 0 || old != 0 : (STORED_TYPE)(sum + old);
+}
+#endif
 
 // Store a multiplier's sums, shifted to the left. Bit 2 of the number of a sum adds 2 to the column, bit 0 one, bit 1 two rows,
 // and each eight of them are sixteen columns.
-static inline void store_sums(const int* sum, const int shift, const int adds, __global STORED_TYPE* c, const long c_row,
+static inline void store_sums(const SUM* sum, const int shift, const int adds, __global RESULT_TYPE* c, const long c_row,
                               const long c_column, const int rows, const int columns) {
   const int item = get_local_id(0), slot = item / 32 * 16 + item % 32 / 4, column_0 = item % 4 * 4;
-  const bool aligned = c_column == 1 && ((ulong)c | (ulong)c_row * sizeof(STORED_TYPE)) % (4 * sizeof(STORED_TYPE)) == 0;
+  const bool aligned = c_column == 1 && ((ulong)c | (ulong)c_row * sizeof(RESULT_TYPE)) % (4 * sizeof(RESULT_TYPE)) == 0;
   UNROLL
   for (int r = 0; r < 2; r++) {
     const int row = row_of(slot) + 2 * r;
@@ -109,16 +127,16 @@ static inline void store_sums(const int* sum, const int shift, const int adds, _
       const int column = j * 16 + column_0;
       LANE_TYPE own[4];
       UNROLL
-      for (int i = 0; i < 4; i++) own[i] = (LANE_TYPE)(long)sum[8 * j + 2 * r + i % 2 + i / 2 * 4] << shift;
-      __global STORED_TYPE* const place = c + row * c_row + column * c_column;
+      for (int i = 0; i < 4; i++) own[i] = SHIFTED(sum[8 * j + 2 * r + i % 2 + i / 2 * 4], shift);
+      __global RESULT_TYPE* const place = c + row * c_row + column * c_column;
       if (aligned && column + 4 <= columns) {
-        JOIN(STORED_TYPE, 4) v = adds ? *(__global JOIN(STORED_TYPE, 4)*)place : (JOIN(STORED_TYPE, 4))(0);
+        JOIN(RESULT_TYPE, 4) v = adds ? *(__global JOIN(RESULT_TYPE, 4)*)place : (JOIN(RESULT_TYPE, 4))(0);
         v.x = result_of(own[0], v.x), v.y = result_of(own[1], v.y), v.z = result_of(own[2], v.z), v.w = result_of(own[3], v.w);
-        *(__global JOIN(STORED_TYPE, 4)*)place = v;
+        *(__global JOIN(RESULT_TYPE, 4)*)place = v;
       } else {
         UNROLL
         for (int i = 0; i < 4; i++)
-          if (column + i < columns) place[i * c_column] = result_of(own[i], adds ? place[i * c_column] : (STORED_TYPE)0);
+          if (column + i < columns) place[i * c_column] = result_of(own[i], adds ? place[i * c_column] : (RESULT_TYPE)0);
       }
     }
   }
@@ -126,29 +144,38 @@ static inline void store_sums(const int* sum, const int shift, const int adds, _
 
 // Add the products of tiles of two digits over all of k to the sums.
 #ifdef __NV_CL_C_VERSION
-#if SIGNS == 0
-#define TYPES "s32.u8.u8"
+#if HALVES
+#define TYPES "m64n256k16.f32.f16.f16"
+#elif SIGNS == 0
+#define TYPES "m64n256k32.s32.u8.u8"
 #elif SIGNS == 1
-#define TYPES "s32.s8.u8"
+#define TYPES "m64n256k32.s32.s8.u8"
 #elif SIGNS == 2
-#define TYPES "s32.u8.s8"
+#define TYPES "m64n256k32.s32.u8.s8"
 #else
-#define TYPES "s32.s8.s8"
+#define TYPES "m64n256k32.s32.s8.s8"
+#endif
+#if HALVES
+#define REGISTER "+f"
+#define AS_THEY_ARE ", 1, 1, 0, 0"  // neither negative nor transposed
+#else
+#define REGISTER "+r"
+#define AS_THEY_ARE ""
 #endif
 #define TIMES(step)                                                                                                     \
   "add.s64 a, %128, " TEXT(step * 2 * TILE_M) ";\n"                                                                     \
   "add.s64 b, %129, " TEXT(step * 2 * TILE_N) ";\n"                                                                     \
-  "wgmma.mma_async.sync.aligned.m64n256k32." TYPES " {"                                                                 \
+  "wgmma.mma_async.sync.aligned." TYPES " {"                                                                            \
   "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"      \
   "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,"    \
   "%58,%59,%60,%61,%62,%63,%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,"    \
   "%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,"     \
-  "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, a, b, yes;\n"
+  "%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, a, b, yes" AS_THEY_ARE ";\n"
 #define EIGHT(i)                                                                                                        \
-  "+r"(sum[i]), "+r"(sum[i + 1]), "+r"(sum[i + 2]), "+r"(sum[i + 3]), "+r"(sum[i + 4]), "+r"(sum[i + 5]),               \
-  "+r"(sum[i + 6]), "+r"(sum[i + 7])
+  REGISTER(sum[i]), REGISTER(sum[i + 1]), REGISTER(sum[i + 2]), REGISTER(sum[i + 3]), REGISTER(sum[i + 4]),             \
+  REGISTER(sum[i + 5]), REGISTER(sum[i + 6]), REGISTER(sum[i + 7])
 
-static inline __attribute__((always_inline)) void add_products(int* sum, const int depth, int* stage, uint* round,
+static inline __attribute__((always_inline)) void add_products(SUM* sum, const int depth, int* stage, uint* round,
                                                                const uint base) {
   const uint group = get_local_id(0) / 128;
   // Descriptors without addresses: the distances of core matrices along the rows and along k, in units of 16 bytes.
@@ -177,12 +204,17 @@ static inline int digit_at(__global const uchar* tile, const int rows, const int
   return is_signed ? (char)digit : digit;
 }
 
-static inline void add_digits(int* sum, __global const uchar* a, __global const uchar* b) {
+#if HALVES
+#define VALUE_AT(tile, rows, slot, p, sign) vload_half(((p) / CORE * rows + (slot)) * CORE + (p) % CORE, (__global const half*)tile)
+#else
+#define VALUE_AT(tile, rows, slot, p, sign) digit_at(tile, rows, slot, p, sign)
+#endif
+static inline void add_digits(SUM* sum, __global const uchar* a, __global const uchar* b) {
   const int item = get_local_id(0);
   for (int i = 0; i < SUMS; i++) {
     const int row = item / 32 * 16 + item % 32 / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + item % 4 * 2 + i % 2;
-    for (int p = 0; p < DEPTH; p++)
-      sum[i] += digit_at(a, TILE_M, row, p, SIGNS & 1) * digit_at(b, TILE_N, column, p, SIGNS & 2);
+    for (int p = 0; p < CORES * CORE; p++)
+      sum[i] += VALUE_AT(a, TILE_M, row, p, SIGNS & 1) * VALUE_AT(b, TILE_N, column, p, SIGNS & 2);
   }
 }
 #endif
@@ -239,10 +271,11 @@ void digits_product(const int m, const int n, const int depth, const int adds, c
 #endif
   for (int index = get_group_id(0); index < parts; index += get_num_groups(0)) {
     const Part part = part_of(index, matrices, m, n, depth, swizzle, a, b);
-    __global STORED_TYPE* const c_tile = c + c_offset + matrix_offset(part.matrix, counts, c_strides) +
+    __global RESULT_TYPE* const c_tile = (__global RESULT_TYPE*)c + c_offset + matrix_offset(part.matrix, counts, c_strides) +
                                          part.place.m * TILE_M * c_row + part.place.n * TILE_N * c_column;
     const int rows = m - part.place.m * TILE_M, columns = n - part.place.n * TILE_N;
-    int adds_now = adds, sum[SUMS];
+    int adds_now = adds;
+    SUM sum[SUMS];
     UNROLL
     for (int i = 0; i < SUMS; i++) sum[i] = 0;
     NO_UNROLL
@@ -262,7 +295,7 @@ void digits_product(const int m, const int n, const int depth, const int adds, c
         adds_now = 1;
       }
       UNROLL
-      for (int i = 0; i < SUMS; i++) sum[i] = stores ? 0 : (int)((uint)sum[i] << 8);
+      for (int i = 0; i < SUMS; i++) sum[i] = stores ? 0 : (SUM)((uint)sum[i] << 8);
     }
   }
 }

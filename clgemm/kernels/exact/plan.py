@@ -39,6 +39,7 @@ from clgemm.core.problem import Layout, Shape, batch_levels, folded
 from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.exact import digits
+from clgemm.kernels.exact.complexes import ComplexRealConfig
 from clgemm.kernels.exact.digits import DigitsPackConfig, DigitsProductConfig
 from clgemm.kernels.sources import sources_hash
 
@@ -51,7 +52,8 @@ LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
 # Multiply-adds in a microsecond of panels of lanes, on an H200 that is busy.
 LANE_RATES = (3e8, 1.5e7, 1.5e7, 3.2e6, 2.5e7, 1.2e7, 5e7)
 WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
-INTEGERS = "biu"  # kinds of results that tensor cores make
+# What tensor cores make: kinds of results, and dtypes.
+INTEGERS, HALVES, COMPLEX = "biu", ("f2", "f2", "f2"), ("c8", "c8", "c8")
 IN_BYTES, SIGNED = ("b1", "i1", "u1"), "i1"
 RESULTS = {
     "b1": (BITS, 0),
@@ -90,6 +92,7 @@ class Types(NamedTuple):
     a: str
     b: str
     c: str
+    precision: str = "strict"  # of the sums of float16 and complex64
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ def kernels() -> str:
     """Return a hash of the sources of these kernels."""
     return sources_hash(
         *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(DigitsPackConfig, DigitsProductConfig),
+        *(DigitsPackConfig, DigitsProductConfig, ComplexRealConfig),
     )
 
 
@@ -224,24 +227,27 @@ def product_config(
     types: Types, sizes: Shape, limits: Limits, on_tensors: bool | None = None
 ) -> ProductConfig:
     """Return the config for a device: on tensor cores, or the one expected to be faster."""
-    if on_tensors:
-        return digits_config(types)
     config = lanes_config(types, sizes, limits)
-    if on_tensors is False or not limits.byte_tensors or types.c[0] not in INTEGERS:
+    is_half = types[:3] == HALVES and (types.precision != "strict" or on_tensors)
+    if on_tensors is False or not (types.c[0] in INTEGERS or is_half):
         return config
     found = digits_config(types)
+    if on_tensors or not limits.byte_tensors:
+        return found if on_tensors else config
     lane_us = sizes.work / LANE_RATES[config.lane] / _share_of_units(sizes, config, limits)
     groups = tiles_of(sizes.m, sizes.n, digits.ROWS_A, digits.ROWS_B) * sizes.matrices
     steps = ceil_div(groups, limits.compute_units) * found.pairs
     packed = _panel_bytes(0, sizes.m, sizes.k, found) + _panel_bytes(1, sizes.n, sizes.k, found)
     us = digits.START_US + 2 * sizes.matrices * packed / digits.PACKED_BYTES
-    us += steps * ceil_div(sizes.k, digits.DEPTH) * digits.STEP_US
+    us += steps * found.depth(sizes.k) * digits.STEP_US
     return found if us < lane_us else config
 
 
 def digits_config(types: Types) -> DigitsProductConfig:
-    """Return the config that multiplies integers on tensor cores."""
+    """Return the config that multiplies integers or float16 on tensor cores."""
     lane, stored = RESULTS[types.c]
+    if lane == FLOAT:
+        return DigitsProductConfig(lane, stored, 1, 1, signs=3)
     result = 1 if types.c == "b1" else int(types.c[1:])
     in_a, in_b = (digits.digits_of(int(each[1:]), result) for each in types[:2])
     # Modulo 256 signs mean nothing.
@@ -361,7 +367,8 @@ def exact_plan(
     whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
     config = product_config(types, Shape(*whole, math.prod(c.batch)), limits, on_tensors)
     on_tensors = isinstance(config, DigitsProductConfig)
-    packs = tuple(pack_config(i, types[i], config, is_complex, limits) for i in range(2))
+    loaded = types.a, types.b
+    packs = tuple(pack_config(i, loaded[i], config, is_complex, limits) for i in range(2))
     panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
     if not limits.has_vectors:
         most_bytes = digits.PANEL_BYTES if on_tensors else GPU_PANEL_BYTES
@@ -406,7 +413,7 @@ def exact_plan(
 def _depth(k: int, config: ProductConfig) -> int:
     """Return the steps of panels over k."""
     if isinstance(config, DigitsProductConfig):
-        return ceil_div(k, digits.DEPTH)
+        return config.depth(k)
     return round_up(ceil_div(k, WORDS.get(config.lane, 1)), config.grain)
 
 
