@@ -31,9 +31,9 @@ class Limits:
     # Whether kernels can add up the products of four pairs of bytes at once: dp4a of NVIDIA's GPUs
     # from compute capability 6.1 on (kernels/exact/stored.cl).
     byte_products: bool = False
-    # Whether tensor cores multiply bytes: wgmma of NVIDIA's compute capability 9.0
-    # (kernels/exact/digits_product.cl).
-    byte_tensors: bool = False
+    # Whether tensor cores multiply bytes and doubles: those of NVIDIA's compute capability 9.0
+    # (kernels/exact/digits_product.cl and doubles.cl).
+    exact_tensors: bool = False
     # The part of a large operand that kernels can keep in the last cache from call to call
     # (kernels/skinny_gpu/skinny_gpu.cl); 0 if kernels cannot control that.
     persisting_cache_bytes: int = 0

@@ -27,6 +27,7 @@ from clgemm.kernels.exact.plan import (
     LANE_BYTES,
     LANE_RATES,
     RESULTS,
+    ExactDoublesConfig,
     ExactPlan,
     Types,
     exact_plan,
@@ -45,6 +46,7 @@ from clgemm.runtime.workspace import Workspace, workspace
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
 TRIED_ON_TENSORS = ((70, 300, 33), (300, 700, 300), (9, 40, 20_000))
+ON_TENSORS = DigitsProductConfig, ExactDoublesConfig
 HALVES_K = 3000
 LEAST_US = 50.0  # of a complex product, below which its plan as a real one is not looked for
 
@@ -133,7 +135,7 @@ def _is_on_tensors(
 ) -> bool:
     """Return whether a product is expected to be faster on tensor cores."""
     limits = device.limits
-    if not limits.byte_tensors:
+    if not limits.exact_tensors:
         return False
     if types[:3] == COMPLEX:
         if rows or types.precision == "strict":
@@ -142,7 +144,7 @@ def _is_on_tensors(
         lanes_us = work / (LANE_BYTES[FLOAT] * LANE_RATES[FLOAT])
         found = _as_real(layouts, types, device, is_symmetric) if lanes_us > LEAST_US else None
         return found is not None and expected_us(found.plan, limits) < lanes_us
-    return _has_digits(layouts, types, limits, rows, is_symmetric)
+    return _uses_tensors(layouts, types, limits, rows, is_symmetric)
 
 
 def _as_real(
@@ -176,12 +178,12 @@ def _joined(
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def _has_digits(
+def _uses_tensors(
     layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
 ) -> bool:
     found = _plan(layouts, types, limits, rows, is_symmetric, None)
     configs = [step.config for step in found.plan.steps] if found else []
-    return any(isinstance(config, DigitsProductConfig) for config in configs)
+    return any(isinstance(config, ON_TENSORS) for config in configs)
 
 
 @forgettable

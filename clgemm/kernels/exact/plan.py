@@ -50,6 +50,7 @@ DTYPES = {name: number for number, name in enumerate(NAMES)}
 BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
 LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
 # Multiply-adds in a microsecond of panels of lanes, on an H200 that is busy.
+DOUBLES_FASTER = 2.3  # tensor cores than LANE_RATES tells
 LANE_RATES = (3e8, 1.5e7, 1.5e7, 3.2e6, 2.5e7, 1.2e7, 5e7)
 WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
 # What tensor cores make: kinds of results, and dtypes.
@@ -210,8 +211,45 @@ class ExactTilesConfig(KernelConfig):
             yield f"{self.items} work-items do not load {self.steps} x {self.tile} lanes evenly"
 
 
-LanesConfig: TypeAlias = ExactProductConfig | ExactTilesConfig
+@dataclass(frozen=True)
+class ExactDoublesConfig(KernelConfig):
+    """Multiplies panels of doubles on tensor cores, by work-groups."""
+
+    lane: int
+    stored: int
+    tile: int = 128  # rows and columns of C of a work-group
+    steps: int = 16  # of k of a stage
+    stages: int = 3  # in local memory
+    triangle: bool = False  # leave out the tiles left of the diagonal of C
+
+    family: ClassVar[str] = "exact"
+    source: ClassVar[str] = "exact/doubles.cl"
+    entry: ClassVar[str] = "exact_doubles"
+    includes: ClassVar[tuple[str, ...]] = ExactTilesConfig.includes
+
+    @property
+    def items(self) -> int:
+        return 256
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel of A."""
+        return self.tile
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel of B."""
+        return self.tile
+
+    @property
+    def grain(self) -> int:
+        """The depth of panels is a multiple of this."""
+        return self.steps
+
+
+LanesConfig: TypeAlias = ExactProductConfig | ExactTilesConfig | ExactDoublesConfig
 ProductConfig: TypeAlias = LanesConfig | DigitsProductConfig
+GROUPS = ExactTilesConfig, ExactDoublesConfig  # whose work-groups share panels
 
 
 @functools.cache
@@ -219,7 +257,7 @@ def kernels() -> str:
     """Return a hash of the sources of these kernels."""
     return sources_hash(
         *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(DigitsPackConfig, DigitsProductConfig, ComplexRealConfig),
+        *(ExactDoublesConfig, DigitsPackConfig, DigitsProductConfig, ComplexRealConfig),
     )
 
 
@@ -229,11 +267,18 @@ def product_config(
     """Return the config for a device: on tensor cores, or the one expected to be faster."""
     config = lanes_config(types, sizes, limits)
     is_half = types[:3] == HALVES and (types.precision != "strict" or on_tensors)
-    if on_tensors is False or not (types.c[0] in INTEGERS or is_half):
+    if on_tensors is False or not (on_tensors or limits.exact_tensors):
+        return config
+    if config.lane == DOUBLE:
+        doubles = ExactDoublesConfig(DOUBLE, config.stored)
+        share = _share_of_units(sizes, doubles, limits)
+        is_faster = DOUBLES_FASTER * share > _share_of_units(sizes, config, limits)
+        return doubles if on_tensors or is_faster else config
+    if not (types.c[0] in INTEGERS or is_half):
         return config
     found = digits_config(types)
-    if on_tensors or not limits.byte_tensors:
-        return found if on_tensors else config
+    if on_tensors:
+        return found
     lane_us = sizes.work / LANE_RATES[config.lane] / _share_of_units(sizes, config, limits)
     groups = tiles_of(sizes.m, sizes.n, digits.ROWS_A, digits.ROWS_B) * sizes.matrices
     steps = ceil_div(groups, limits.compute_units) * found.pairs
@@ -383,7 +428,7 @@ def exact_plan(
         fits = size.n == whole.n == whole.m and not is_complex
         config = replace(config, triangle=fits and (size.m == whole.m or not on_tensors))
     # In panels of lanes, B has all panels of A then.
-    is_shared = isinstance(config, ExactTilesConfig) and config.triangle
+    is_shared = isinstance(config, GROUPS) and config.triangle
     bytes_a = 0 if is_shared else _panel_bytes(0, size.m, size.k, config)
     bytes_b = _panel_bytes(1, size.n, size.k, config)
     work = size.m * size.n * size.k
@@ -485,7 +530,7 @@ def _multiply(
     order, is_half, is_shared, above = {}, False, False, 0
     if not isinstance(config, ExactProductConfig):
         is_half, order["swizzle"] = config.triangle, SWIZZLE
-    if isinstance(config, ExactTilesConfig):
+    if isinstance(config, GROUPS):
         is_shared, above = is_half, row // config.tile if is_half else 0
         order["above"] = above
     groups = tiles_of(m, n - above * config.rows, config.rows, config.columns, is_half)
