@@ -11,11 +11,14 @@
 #ifndef STEPS
 #error "STEPS: steps over k of a stage, a multiple of 8"
 #endif
+#ifndef MMA_K
+#error "MMA_K: steps over k of an instruction: 4, 8 or 16"
+#endif
 #ifndef STAGES
 #error "STAGES: in local memory"
 #endif
 #define ITEMS 256
-#define PITCH (TILE + 8)  // doubles, so that no two work-items need the same bank of local memory at once
+#define PITCH (TILE + 4)  // doubles, so that no two work-items need the same bank of local memory at once
 #define BLOCKS_M (TILE / 2 / 16)
 #define BLOCKS_N (TILE / 4 / 8)
 #define STAGE (STEPS * PITCH)
@@ -45,14 +48,25 @@ static inline void wait_for_stage(void) {
 #endif
 }
 
-// Add the product of a block of 16 x 8 of A and one of 8 x 8 of B, which lie in columns, to sums.
-static inline void add_block(double* sum, const double* a, const double* b) {
 #ifdef __NV_CL_C_VERSION
+// Add the product of a block of 16 x MMA_K of A and one of MMA_K x 8 of B to sums.
+static inline void add_block(double* sum, const double* a, const double* b) {
+#if MMA_K == 4
+  asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3]) : "d"(a[0]), "d"(a[1]), "d"(b[0]));
+#elif MMA_K == 8
   asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+  asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+      "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
+      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
+        "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 #endif
 }
+#endif
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void exact_doubles(const int m, const int n, const int depth, const int adds, const int swizzle, const int above,
@@ -100,17 +114,17 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
     __local const double* const here_b = stages_b + stage % STAGES * STAGE;
 #ifdef __NV_CL_C_VERSION
     #pragma unroll
-    for (int p = 0; p < STEPS; p += 8) {
-      double of_a[BLOCKS_M][4], of_b[BLOCKS_N][2];
+    for (int p = 0; p < STEPS; p += MMA_K) {
+      double of_a[BLOCKS_M][MMA_K / 2], of_b[BLOCKS_N][MMA_K / 4];
       #pragma unroll
       for (int i = 0; i < BLOCKS_M; i++) {
         #pragma unroll
-        for (int x = 0; x < 4; x++) of_a[i][x] = here_a[(p + x / 2 * 4 + lane % 4) * PITCH + warp_m + i * 16 + x % 2 * 8];
+        for (int x = 0; x < MMA_K / 2; x++) of_a[i][x] = here_a[(p + x / 2 * 4 + lane % 4) * PITCH + warp_m + i * 16 + x % 2 * 8];
       }
       #pragma unroll
       for (int j = 0; j < BLOCKS_N; j++) {
         #pragma unroll
-        for (int x = 0; x < 2; x++) of_b[j][x] = here_b[(p + x * 4 + lane % 4) * PITCH + warp_n + j * 8];
+        for (int x = 0; x < MMA_K / 4; x++) of_b[j][x] = here_b[(p + x * 4 + lane % 4) * PITCH + warp_n + j * 8];
       }
       #pragma unroll
       for (int i = 0; i < BLOCKS_M; i++) {

@@ -220,6 +220,7 @@ class ExactDoublesConfig(KernelConfig):
     tile: int = 128  # rows and columns of C of a work-group
     steps: int = 16  # of k of a stage
     stages: int = 3  # in local memory
+    mma_k: int = 8  # steps of an instruction
     triangle: bool = False  # leave out the tiles left of the diagonal of C
 
     family: ClassVar[str] = "exact"
@@ -283,7 +284,7 @@ def product_config(
     groups = tiles_of(sizes.m, sizes.n, digits.ROWS_A, digits.ROWS_B) * sizes.matrices
     steps = ceil_div(groups, limits.compute_units) * found.pairs
     packed = _panel_bytes(0, sizes.m, sizes.k, found) + _panel_bytes(1, sizes.n, sizes.k, found)
-    us = digits.START_US + 2 * sizes.matrices * packed / digits.PACKED_BYTES
+    us = 2 * sizes.matrices * packed / digits.PACKED_BYTES
     us += steps * found.depth(sizes.k) * digits.STEP_US
     return found if us < lane_us else config
 
