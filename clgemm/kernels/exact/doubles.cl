@@ -1,10 +1,11 @@
 // C = A B from panels of doubles, or C = C + A B with `adds`, as exact/tiles.cl does, by the tensor cores of compute
 // capability 9.0 (mma.sync). Arguments and panels are those of exact/tiles.cl.
-// A work-group of eight warps computes TILE x TILE of C; each warp half of its rows and a quarter of its columns, in blocks of
-// 16 x 8. STAGES times STEPS of k lie in local memory: they arrive while earlier ones are multiplied.
+// Eight warps of a work-group compute TILE x TILE of C; each half of its rows and a quarter of its columns, in blocks of
+// 16 x 8. The ninth only feeds them: it has the copy engine bring STEPS of k of both panels to local memory, up to STAGES
+// ahead. No warp waits for another one of the eight.
 // Elsewhere than on NVIDIA's GPUs this is written without tensor cores, for tests.
-// Work-groups: matrices x panels of A x panels of B. Local: 2*STAGES*STEPS*PITCH doubles.
-// After: NVIDIA, "Parallel thread execution ISA", mma, cp.async.
+// Work-groups: matrices x panels of A x panels of B. Local: 2*STAGES*STEPS*PITCH doubles, and barriers.
+// After: NVIDIA, "Parallel thread execution ISA", mma, cp.async.bulk.
 #ifndef TILE
 #error "TILE: rows and columns of C of a work-group"
 #endif
@@ -17,38 +18,18 @@
 #ifndef STAGES
 #error "STAGES: in local memory"
 #endif
-#define ITEMS 256
+#define ITEMS 288
+#define MULTIPLIERS 256  // of them
 #define PITCH (TILE + 4)  // doubles, so that no two work-items need the same bank of local memory at once
 #define BLOCKS_M (TILE / 2 / 16)
 #define BLOCKS_N (TILE / 4 / 8)
 #define STAGE (STEPS * PITCH)
 
-// Begin to copy STEPS of a panel to local memory.
-static inline void begin_stage(__local double* to, __global const double* from) {
-  for (int i = get_local_id(0); i < STEPS * TILE / 2; i += ITEMS) {
-    __local double* const here = to + i / (TILE / 2) * PITCH + i % (TILE / 2) * 2;
 #ifdef __NV_CL_C_VERSION
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((uint)(ulong)here), "l"(from + 2 * i));
-#else
-    here[0] = from[2 * i], here[1] = from[2 * i + 1];
-#endif
-  }
-}
+#define FULL(stage) (base + (stage) * 8)
+#define EMPTY(stage) (base + 64 + (stage) * 8)
+static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
-static inline void end_copies(void) {
-#ifdef __NV_CL_C_VERSION
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Wait until all stages but the last STAGES - 2 have arrived, for all work-items.
-static inline void wait_for_stage(void) {
-#ifdef __NV_CL_C_VERSION
-  asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
-#endif
-}
-
-#ifdef __NV_CL_C_VERSION
 // Add the product of a block of 16 x MMA_K of A and one of MMA_K x 8 of B to sums.
 static inline void add_block(double* sum, const double* a, const double* b) {
 #if MMA_K == 4
@@ -66,6 +47,24 @@ static inline void add_block(double* sum, const double* a, const double* b) {
         "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
 #endif
 }
+
+// What a work-item needs of a block of MMA_K of k of a stage.
+typedef struct {
+  double a[BLOCKS_M][MMA_K / 2], b[BLOCKS_N][MMA_K / 4];
+} Parts;
+
+static inline __attribute__((always_inline)) void load_parts(Parts* parts, __local const double* a, __local const double* b) {
+  #pragma unroll
+  for (int x = 0; x < MMA_K / 2; x++) {
+    #pragma unroll
+    for (int i = 0; i < BLOCKS_M; i++) parts->a[i][x] = a[x / 2 * 4 * PITCH + i * 16 + x % 2 * 8];
+  }
+  #pragma unroll
+  for (int x = 0; x < MMA_K / 4; x++) {
+    #pragma unroll
+    for (int j = 0; j < BLOCKS_N; j++) parts->b[j][x] = b[x * 4 * PITCH + j * 8];
+  }
+}
 #endif
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
@@ -74,13 +73,13 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
                    __global const double* restrict a, __global const double* restrict b,
                    __global STORED_TYPE* restrict c, const long c_offset, const long c_row, const long c_column,
                    const long4 c_strides) {
-  __local __attribute__((aligned(16))) double stages_a[STAGES * STAGE], stages_b[STAGES * STAGE];
+  __local __attribute__((aligned(128))) double stages_a[STAGES * STAGE], stages_b[STAGES * STAGE];
   const int panels_m = (m + TILE - 1) / TILE, panels_n = (n + TILE - 1) / TILE;
   const int panels_a = TRIANGLE ? panels_n : panels_m, tiles = tiles_of_rows(panels_m, panels_n - above, TILE, TILE);
   const uint group = get_group_id(0), matrix = group / tiles;
   Place place = swizzled(group % tiles, panels_m, panels_n - above, swizzle, TILE, TILE);
   place.n += above;
-  const int warp = get_local_id(0) / 32, lane = get_local_id(0) % 32;
+  const int warp = get_local_id(0) % MULTIPLIERS / 32, lane = get_local_id(0) % 32;
   const int warp_m = warp % 2 * (TILE / 2) + lane / 4, warp_n = warp / 2 * (TILE / 4) + lane / 4;
   a += ((long)matrix * panels_a + above + place.m) * depth * TILE;
   b += ((long)matrix * panels_n + place.n) * depth * TILE;
@@ -94,53 +93,75 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
     }
   }
   const int count = depth / STEPS;
-  for (int stage = 0; stage < STAGES - 1; stage++) {
-    if (stage < count) {
-      begin_stage(stages_a + stage * STAGE, a + stage * STEPS * TILE);
-      begin_stage(stages_b + stage * STAGE, b + stage * STEPS * TILE);
+#ifdef __NV_CL_C_VERSION
+  __local __attribute__((aligned(8))) ulong barriers[16];
+  const uint base = (uint)(ulong)barriers;
+  int at = 0;
+  uint round = 0;  // parity of the uses of a stage
+  if (get_local_id(0) == 0) {
+    for (int i = 0; i < STAGES; i++) {
+      initialise(FULL(i), 1);
+      initialise(EMPTY(i), MULTIPLIERS / 32);
     }
-    end_copies();
+    fence_initialised();
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);
+  if (get_local_id(0) >= MULTIPLIERS) {
+    fence_copies();
+    for (int stage = 0; stage < count; stage++) {
+      if (lane == 0) {
+        wait_for(EMPTY(at), round ^ 1);
+        expect(FULL(at), 2 * STEPS * TILE * 8);
+      }
+      warp_barrier();
+      for (int i = lane; i < 2 * STEPS; i += 32) {  // a step of A or of B
+        __local double* const to = (i < STEPS ? stages_a : stages_b) + at * STAGE + i % STEPS * PITCH;
+        __global const double* const from = (i < STEPS ? a : b) + ((long)stage * STEPS + i % STEPS) * TILE;
+        fetch((uint)(ulong)to, (__global const uchar*)from, TILE * 8, FULL(at));
+      }
+      next_stage(&at, &round, STAGES);
+    }
+    return;
   }
   for (int stage = 0; stage < count; stage++) {
-    wait_for_stage();
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const int next = stage + STAGES - 1;
-    if (next < count) {
-      begin_stage(stages_a + next % STAGES * STAGE, a + (long)next * STEPS * TILE);
-      begin_stage(stages_b + next % STAGES * STAGE, b + (long)next * STEPS * TILE);
-    }
-    end_copies();
-    __local const double* const here_a = stages_a + stage % STAGES * STAGE;
-    __local const double* const here_b = stages_b + stage % STAGES * STAGE;
-#ifdef __NV_CL_C_VERSION
+    __local const double* const here_a = stages_a + at * STAGE + lane % 4 * PITCH + warp_m;
+    __local const double* const here_b = stages_b + at * STAGE + lane % 4 * PITCH + warp_n;
+    wait_for(FULL(at), round);
+    Parts parts[2];
+    load_parts(parts, here_a, here_b);
     #pragma unroll
-    for (int p = 0; p < STEPS; p += MMA_K) {
-      double of_a[BLOCKS_M][MMA_K / 2], of_b[BLOCKS_N][MMA_K / 4];
-      #pragma unroll
-      for (int i = 0; i < BLOCKS_M; i++) {
-        #pragma unroll
-        for (int x = 0; x < MMA_K / 2; x++) of_a[i][x] = here_a[(p + x / 2 * 4 + lane % 4) * PITCH + warp_m + i * 16 + x % 2 * 8];
-      }
-      #pragma unroll
-      for (int j = 0; j < BLOCKS_N; j++) {
-        #pragma unroll
-        for (int x = 0; x < MMA_K / 4; x++) of_b[j][x] = here_b[(p + x * 4 + lane % 4) * PITCH + warp_n + j * 8];
+    for (int p = 0; p < STEPS / MMA_K; p++) {
+      if (p + 1 < STEPS / MMA_K)
+        load_parts(parts + (p + 1) % 2, here_a + (p + 1) * MMA_K * PITCH, here_b + (p + 1) * MMA_K * PITCH);
+      else {
+        warp_barrier();  // all its work-items have loaded
+        if (lane == 0) arrive(EMPTY(at));
       }
       #pragma unroll
       for (int i = 0; i < BLOCKS_M; i++) {
         #pragma unroll
-        for (int j = 0; j < BLOCKS_N; j++) add_block(sum[i][j], of_a[i], of_b[j]);
+        for (int j = 0; j < BLOCKS_N; j++) add_block(sum[i][j], parts[p % 2].a[i], parts[p % 2].b[j]);
       }
     }
+    next_stage(&at, &round, STAGES);
+  }
 #else
+  for (int stage = 0; stage < count; stage++) {
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = get_local_id(0); i < STEPS * TILE; i += ITEMS) {
+      stages_a[i / TILE * PITCH + i % TILE] = a[(long)stage * STEPS * TILE + i];
+      stages_b[i / TILE * PITCH + i % TILE] = b[(long)stage * STEPS * TILE + i];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
     for (int i = 0; i < BLOCKS_M; i++)
       for (int j = 0; j < BLOCKS_N; j++)
         for (int x = 0; x < 4; x++)
           for (int p = 0; p < STEPS; p++)
-            sum[i][j][x] += here_a[p * PITCH + warp_m + i * 16 + x / 2 * 8] *
-                            here_b[p * PITCH + warp_n - lane / 4 + j * 8 + lane % 4 * 2 + x % 2];
-#endif
+            sum[i][j][x] += stages_a[p * PITCH + warp_m + i * 16 + x / 2 * 8] *
+                            stages_b[p * PITCH + warp_n - lane / 4 + j * 8 + lane % 4 * 2 + x % 2];
   }
+  if (get_local_id(0) >= MULTIPLIERS) return;
+#endif
   c += PARTS * (c_offset + matrix_offset(matrix, counts, c_strides));
   const int row_0 = place.m * TILE + warp_m, column_0 = place.n * TILE + warp_n - lane / 4 + lane % 4 * 2;
   #pragma unroll

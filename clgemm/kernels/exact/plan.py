@@ -219,18 +219,22 @@ class ExactDoublesConfig(KernelConfig):
     stored: int
     tile: int = 128  # rows and columns of C of a work-group
     steps: int = 16  # of k of a stage
-    stages: int = 3  # in local memory
+    stages: int = 4  # in local memory
     mma_k: int = 8  # steps of an instruction
     triangle: bool = False  # leave out the tiles left of the diagonal of C
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/doubles.cl"
     entry: ClassVar[str] = "exact_doubles"
-    includes: ClassVar[tuple[str, ...]] = ExactTilesConfig.includes
+    includes: ClassVar[tuple[str, ...]] = (
+        *ExactTilesConfig.includes,
+        "tensor_core/barriers.cl",
+    )
+    options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=224",)  # for 288 work-items
 
     @property
     def items(self) -> int:
-        return 256
+        return 288
 
     @property
     def rows(self) -> int:
