@@ -1,7 +1,7 @@
 // C = A B from panels of doubles, or C = C + A B with `adds`, as exact/tiles.cl does, by the tensor cores of compute
 // capability 9.0 (mma.sync). Arguments and panels are those of exact/tiles.cl.
 // Eight warps of a work-group compute TILE x TILE of C; each half of its rows and a quarter of its columns, in blocks of
-// 16 x 8. The ninth only feeds them: it has the copy engine bring STEPS of k of both panels to local memory, up to STAGES
+// 16 x 8. Another only feeds them: it has the copy engine bring STEPS of k of both panels to local memory, up to STAGES
 // ahead. No warp waits for another one of the eight.
 // Elsewhere than on NVIDIA's GPUs this is written without tensor cores, for tests.
 // Work-groups: matrices x panels of A x panels of B. Local: 2*STAGES*STEPS*PITCH doubles, and barriers.
@@ -18,7 +18,7 @@
 #ifndef STAGES
 #error "STAGES: in local memory"
 #endif
-#define ITEMS 288
+#define ITEMS 384
 #define MULTIPLIERS 256  // of them
 #define PITCH (TILE + 4)  // doubles, so that no two work-items need the same bank of local memory at once
 #define BLOCKS_M (TILE / 2 / 16)
@@ -94,6 +94,7 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
   }
   const int count = depth / STEPS;
 #ifdef __NV_CL_C_VERSION
+  asm volatile(".target sm_90a");  // the compiler chooses sm_90, which lacks setmaxnreg
   __local __attribute__((aligned(8))) ulong barriers[16];
   const uint base = (uint)(ulong)barriers;
   int at = 0;
@@ -107,6 +108,8 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
   }
   barrier(CLK_LOCAL_MEM_FENCE);
   if (get_local_id(0) >= MULTIPLIERS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (get_local_id(0) >= MULTIPLIERS + 32) return;
     fence_copies();
     for (int stage = 0; stage < count; stage++) {
       if (lane == 0) {
@@ -123,6 +126,7 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
     }
     return;
   }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   for (int stage = 0; stage < count; stage++) {
     __local const double* const here_a = stages_a + at * STAGE + lane % 4 * PITCH + warp_m;
     __local const double* const here_b = stages_b + at * STAGE + lane % 4 * PITCH + warp_n;
