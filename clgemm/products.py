@@ -439,7 +439,7 @@ def _on_queue(
     if signature is not None:
         from clgemm.transfer.call_cache import remember
 
-        remember(signature, bound, shape)
+        remember(signature, bound, shape, dtype=result.dtype)
     return result
 
 

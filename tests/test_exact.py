@@ -26,6 +26,7 @@ from clgemm.kernels.exact.plan import (
     ExactDoublesConfig,
     ExactPackConfig,
     ExactProductConfig,
+    ExactReduceConfig,
     Types,
     exact_plan,
 )
@@ -33,6 +34,7 @@ from clgemm.records import verdicts
 from clgemm.runtime import exact as runtime
 from clgemm.runtime import progress
 from clgemm.runtime.exact import expected
+from clgemm.runtime.operands import layouts_of
 from clgemm.runtime.workspace import workspace
 from clgemm.side import preparation
 from clgemm.transfer import multiply
@@ -63,8 +65,9 @@ def made(monkeypatch):
     found, exactly = [], multiply.multiply_exactly
 
     def recording(a, b, c, device=None):
-        exactly(a, b, c, device)
+        bound = exactly(a, b, c, device)
         found.append(c)
+        return bound
 
     monkeypatch.setattr(multiply, "multiply_exactly", recording)
     return found
@@ -412,6 +415,30 @@ def test_digits_in_batches_that_repeat_an_operand(on_tensors, every_size, monkey
     runtime._plan.cache_clear()
 
 
+def test_repeated_products_of_device_arrays(able, every_size, made):
+    """Made again without checks: with other data, other arrays, another dtype of the same bytes."""
+    rng = np.random.default_rng(9)
+    operands = {}
+    for dtype in ("i2", "f2", "u2"):  # i4 and f4, too, have equal strides
+        x, y = random(rng, (20, 30), dtype), random(rng, (30, 25), dtype)
+        operands[dtype] = (x, y, *(cl_array.to_device(able.queue, z) for z in (x, y)))
+    for _ in range(4):
+        for x, y, a, b in operands.values():
+            same(clgemm.matmul(a, b).get(), numpys("matmul", x, y))
+    assert len(made) == 3
+    x, y, a, b = operands["i2"]
+    out = cl_array.zeros(able.queue, (20, 25), np.int16)
+    for _ in range(4):
+        clgemm.matmul(a, b, out=out)
+        same(out.get(), x @ y)
+        a += 1
+        x = x + np.int16(1)
+    square = cl_array.to_device(able.queue, x[:, :20].copy())
+    for _ in range(3):  # an operand that is the result, too, is not repeated
+        wanted = numpys("matmul", square.get(), square.get())
+        same(clgemm.matmul(square, square, out=square).get(), wanted)
+
+
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
 def test_complex_products_as_real_ones(on_tensors, every_size, monkeypatch, orders):
     """In all orders of operands, of slices, with an `out` in another order, and symmetric."""
@@ -428,6 +455,31 @@ def test_complex_products_as_real_ones(on_tensors, every_size, monkeypatch, orde
     np.testing.assert_array_equal(out.get(), x @ y)
     same(clgemm.matmul(one[10:60, 2:], other[2:, 5:]).get(), x[10:60, 2:] @ y[2:, 5:])
     same(clgemm.matmul(one, one.T).get(), x @ x.T)
+
+
+SLICED = "i1 i1 i1, u2 u2 u2, i4 i4 i4, i8 i8 i8, b1 b1 b1, f2 f2 f2, f8 f8 f8, c8 c8 c8, i1 u1 i4"
+
+
+@pytest.mark.parametrize("types", [x.split() for x in SLICED.split(", ")])
+@pytest.mark.parametrize("is_on_tensors", [False, True])
+def test_few_tiles_of_a_long_k_are_made_in_slices(on_tensors, types, is_on_tensors):
+    """Of unequal length, added up with what was there; a result in either order."""
+    require_float64(on_tensors, *types)
+    limits = on_tensors.limits
+    if is_on_tensors and types[0][0] == "c":
+        return
+    if on_tensors.kind == "CPU":  # with small tiles, which compile fast
+        limits = on_tensors.__dict__["limits"] = replace(limits, compute_units=64)
+    types, rng = Types(*types), np.random.default_rng(8)
+    x, y = random(rng, (20, 1501), types.a), random(rng, (1501, 30), types.b)
+    if types.c == "b1":
+        x &= rng.random(x.shape) < 0.01
+    layouts = layouts_of(x, y, np.empty((20, 30), types.c))
+    steps = exact_plan(*layouts, types, limits, on_tensors=is_on_tensors).plan.steps
+    in_bits = types.c == "b1" and not is_on_tensors  # 32 of k in a step
+    assert isinstance(steps[-1].config, ExactReduceConfig) != in_bits
+    wanted = expected(x, y, np.dtype(types.c))
+    np.testing.assert_array_equal(runtime.run(on_tensors, types, x, y, is_on_tensors), wanted)
 
 
 def test_large_products_of_integers_go_to_tensor_cores(device):

@@ -38,6 +38,7 @@ MOST_CALLS = 1024
 MOST_SAME = 256
 # Types of device memory whose base is aligned (unless it is host memory): an array's offset gives
 # its alignment.
+DTYPES = frozenset(map(np.dtype, "?bBhHiIlLqQedFD"))
 BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 Signature: TypeAlias = tuple[Hashable, ...]
@@ -53,11 +54,14 @@ class CachedCall(NamedTuple):
     ----------
     shape, order
         The shape and the memory order of a new array for the result.
+    dtype : numpy.dtype
+        That of the result.
     """
 
     bound: BoundCall | SingleTransfer
     shape: tuple[int, ...]
     order: Literal["C", "F"]
+    dtype: np.dtype[Any]
 
 
 class SameArrays(NamedTuple):
@@ -154,9 +158,13 @@ def _operand_signature(x: object) -> tuple[Any, ...] | None:
     """
     if type(x) is DeviceArray:
         memory: Any = x.base_data
-        if x.dtype is not FLOAT32 or type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
+        if type(memory) not in BUFFERS or memory.flags & HOST_MEMORY:
             return None
-        return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT
+        if x.dtype is FLOAT32:
+            return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT
+        if x.dtype not in DTYPES:
+            return None
+        return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT, x.dtype.char
     if type(x) is np.ndarray and usable_in_place(x):
         return x.shape, x.strides, x.flags.writeable
     return None
@@ -199,13 +207,13 @@ def repeat(
     cached = None if signature is None else _calls.get(signature)
     if cached is None:
         return None, signature
-    bound, shape, order = cached
+    bound, shape, order, dtype = cached
     if wait_for and not are_device:
         return None, signature
     if isinstance(bound, SingleTransfer) and any_held():
         return None, signature  # the device may hold what would be sent
     if c is None:
-        c = allocated(a, shape, order, bound.space.queue)
+        c = allocated(a, shape, order, bound.space.queue, dtype)
     elif overlaps_either(c, a, b):
         return None, signature
     elif are_device and not isinstance(bound, SingleTransfer):
@@ -282,18 +290,19 @@ def remember(
     bound: BoundCall | SingleTransfer | None,
     shape: tuple[int, ...],
     order: Literal["C", "F"] = "C",
+    dtype: np.dtype[Any] = FLOAT32,
 ) -> None:
     """Add a call to the cache, if one bound plan made the whole product.
 
     Parameters
     ----------
-    shape, order
-        The shape and the memory order of a new array for the result. A result without dimensions is
-        not cached, because it becomes a scalar.
+    shape, order, dtype
+        The shape, the memory order and the dtype of a new array for the result. A result without
+        dimensions is not cached, because it becomes a scalar.
     """
     if signature is None or bound is None or not shape or not _is_where(signature, bound):
         return
-    note(_calls, signature, CachedCall(bound, shape, order), MOST_CALLS)
+    note(_calls, signature, CachedCall(bound, shape, order, dtype), MOST_CALLS)
 
 
 def _is_where(signature: Signature, bound: BoundCall | SingleTransfer) -> bool:

@@ -119,7 +119,7 @@ def multiply_exactly(
     device: Device | None = None,
     *,
     is_optional: bool = True,
-) -> None:
+) -> BoundCall | None:
     """Write A B to C in the dtype of C: any that devices compute, other than float32.
 
     Parameters
@@ -134,6 +134,11 @@ def multiply_exactly(
     is_optional : bool, optional
         Whether NumPy computes the product if that is as fast.
 
+    Returns
+    -------
+    BoundCall or None
+        What repeats the product of device arrays, if one bound plan was all that it took.
+
     Raises
     ------
     NotReadyError
@@ -142,8 +147,9 @@ def multiply_exactly(
         If the device does not compute such products, or its kernels do not work.
     """
     if 0 in c.shape:
-        return
-    if not a.shape[-1]:  # an empty sum is 0, as that of a zero by a zero is
+        return None
+    is_empty = not a.shape[-1]
+    if is_empty:  # an empty sum is 0, as that of a zero by a zero is
         queue = None if isinstance(c, np.ndarray) else c.queue
         a, b = (
             zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
@@ -154,10 +160,10 @@ def multiply_exactly(
     is_symmetric = types.a == types.b and own_transpose(a, b)
     if not isinstance(c, np.ndarray):
         space, device = workspace(c.queue), of_queue(c.queue)
-        a, b = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
-        bound = exact.bind(layouts_of(a, b, c), types, device, space, is_symmetric=is_symmetric)
-        execute(bound, 1.0, a, b, 0.0, c)
-        return
+        x, y = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
+        bound = exact.bind(layouts_of(x, y, c), types, device, space, is_symmetric=is_symmetric)
+        execute(bound, 1.0, x, y, 0.0, c)
+        return None if is_empty or x is not a or y is not b else bound
     device = chosen()[0] if device is None else device
     if is_optional and c.dtype.char in "dFD" and device.limits.has_vectors:
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
@@ -178,6 +184,7 @@ def multiply_exactly(
         if is_symmetric and not done:
             mirror(c, pool)
     meter.end()
+    return None
 
 
 def _multiply_exactly_in_place(

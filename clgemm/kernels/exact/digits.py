@@ -81,9 +81,14 @@ class DigitsProductConfig(KernelConfig):
     def items(self) -> int:
         return 384
 
+    @property
+    def tile_k(self) -> int:
+        """Elements along k of a tile."""
+        return WIDTH // (2 if self.lane == FLOAT else 1)
+
     def depth(self, k: int) -> int:
         """Return the tiles along k."""
-        return ceil_div(k, WIDTH // (2 if self.lane == FLOAT else 1))
+        return ceil_div(k, self.tile_k)
 
     @property
     def pairs(self) -> int:

@@ -5,7 +5,7 @@
 // s add up over all of k in 32 bits. Horner's rule, from the highest s down: the sums are shifted by 8 bits, and those of the
 // next s are added to them, modulo 2^32. A result of 64 bits gets the sums of s >= 4 so, times 2^32, and those of each lower s
 // by themselves: k is short enough that they do not overflow. Only digits that a tile of C needs count: see the directory.
-// float16 adds up in float32 and rounds once. An instruction adds 16 products to a sum with at least 24 bits: its error is
+// float16 adds up in float32 and rounds once; slices of k are float32. An instruction adds 16 products to a sum with at least 24 bits: its error is
 // at most that of adding them one by one.
 //
 // Two warp groups compute 64 x 256 of C each. The third has the copy engine bring pairs of digits to local memory, up to
@@ -93,7 +93,11 @@ static inline int top_of(const Part* part) { return clamp(part->digits_a + part-
 static inline int first_of(const Part* part, const int s) { return max(0, s - part->digits_b + 1); }
 static inline int last_of(const Part* part, const int s) { return min(part->digits_a - 1, s); }
 
-#if HALVES
+#if HALVES && STORED == 9
+#define RESULT_TYPE float
+#define SHIFTED(sum, shift) (sum)
+static inline float result_of(const float sum, const float old) { return sum + old; }
+#elif HALVES
 #define RESULT_TYPE ushort
 #define SHIFTED(sum, shift) (sum)
 static inline ushort result_of(const float sum, const ushort old) {

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -26,16 +26,16 @@ from clgemm.core.plan import (
     Batch,
     Element,
     Plan,
-    Slice,
     Step,
     batch_of,
     ceil_div,
+    operand_at,
     operand_in_place,
     round_up,
     slices,
     tiles_of,
 )
-from clgemm.core.problem import Layout, Shape, batch_levels, folded
+from clgemm.core.problem import Layout, Level, Shape, batch_levels, folded
 from clgemm.core.traits import Limits
 from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.exact import digits
@@ -48,6 +48,8 @@ NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", 
 DTYPES = {name: number for number, name in enumerate(NAMES)}
 # For each result: its lanes, the number of what is stored, and the bytes of both.
 BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
+# The number of what slices of k store, by lanes.
+PARTIAL = (0, 3, 3, 4, 9, 6, 3)
 LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
 # Multiply-adds in a microsecond of panels of lanes, on an H200 that is busy.
 DOUBLES_FASTER = 2.4  # tensor cores than LANE_RATES tells
@@ -255,6 +257,26 @@ class ExactDoublesConfig(KernelConfig):
 LanesConfig: TypeAlias = ExactProductConfig | ExactTilesConfig | ExactDoublesConfig
 ProductConfig: TypeAlias = LanesConfig | DigitsProductConfig
 GROUPS = ExactTilesConfig, ExactDoublesConfig  # whose work-groups share panels
+# Of slices of k: the least depth of one, in steps or in tiles of digits, and how many there may be.
+LEAST_DEPTHS = {ExactTilesConfig: 256, ExactDoublesConfig: 128, DigitsProductConfig: 4}
+MOST_SLICES = 64
+
+
+@dataclass(frozen=True)
+class ExactReduceConfig(KernelConfig):
+    """Adds up the products of slices of k."""
+
+    lane: int
+    stored: int
+    group: int = 256  # work-items
+
+    family: ClassVar[str] = "exact"
+    source: ClassVar[str] = "exact/reduce.cl"
+    entry: ClassVar[str] = "exact_reduce"
+    includes: ClassVar[tuple[str, ...]] = ("exact/types.cl", "exact/stored.cl")
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self, "lane", "stored")
 
 
 @functools.cache
@@ -262,7 +284,13 @@ def kernels() -> str:
     """Return a hash of the sources of these kernels."""
     return sources_hash(
         *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(ExactDoublesConfig, DigitsPackConfig, DigitsProductConfig, ComplexRealConfig),
+        *(
+            ExactReduceConfig,
+            ExactDoublesConfig,
+            DigitsPackConfig,
+            DigitsProductConfig,
+            ComplexRealConfig,
+        ),
     )
 
 
@@ -285,11 +313,11 @@ def product_config(
     if on_tensors:
         return found
     lane_us = sizes.work / LANE_RATES[config.lane] / _share_of_units(sizes, config, limits)
-    groups = tiles_of(sizes.m, sizes.n, digits.ROWS_A, digits.ROWS_B) * sizes.matrices
-    steps = ceil_div(groups, limits.compute_units) * found.pairs
+    groups, count = _groups(sizes, found), _slices_of_k(sizes, found, limits)
+    steps = ceil_div(groups * count, limits.compute_units) * found.pairs
     packed = _panel_bytes(0, sizes.m, sizes.k, found) + _panel_bytes(1, sizes.n, sizes.k, found)
     us = 2 * sizes.matrices * packed / digits.PACKED_BYTES
-    us += steps * found.depth(sizes.k) * digits.STEP_US
+    us += steps * found.depth(ceil_div(sizes.k, count)) * digits.STEP_US
     return found if us < lane_us else config
 
 
@@ -307,8 +335,21 @@ def digits_config(types: Types) -> DigitsProductConfig:
 
 def _share_of_units(sizes: Shape, config: LanesConfig, limits: Limits) -> float:
     """Return the share of a device's compute units that tiles of C keep busy."""
-    groups = tiles_of(sizes.m, sizes.n, config.rows, config.columns) * sizes.matrices
+    groups = _groups(sizes, config) * _slices_of_k(sizes, config, limits)
     return min(1.0, groups / limits.compute_units)
+
+
+def _groups(sizes: Shape, config: ProductConfig) -> int:
+    """Return the work-groups of a product."""
+    return tiles_of(sizes.m, sizes.n, config.rows, config.columns) * sizes.matrices
+
+
+def _slices_of_k(sizes: Shape, config: ProductConfig, limits: Limits) -> int:
+    """Return in how many slices of k a GPU makes a product whose tiles leave units idle."""
+    if isinstance(config, ExactProductConfig) or sizes.matrices > 1:
+        return 1
+    most = _depth(sizes.k, config) // LEAST_DEPTHS[type(config)]
+    return max(1, min(limits.compute_units // _groups(sizes, config), most, MOST_SLICES))
 
 
 def lanes_config(types: Types, sizes: Shape, limits: Limits) -> LanesConfig:
@@ -426,6 +467,10 @@ def exact_plan(
         launch_work = GPU_LAUNCH_WORK * max(1, limits.compute_units // UNITS)
         launch_work *= digits.FASTER if on_tensors else 1
     launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
+    if (count := _slices_of_k(Shape(*whole, math.prod(c.batch)), config, limits)) > 1:
+        plan = _in_slices((a, b, c), whole, config, packs, count, limits)
+        if max(size for _, size in plan.scratch) <= panel_bytes:
+            return ExactPlan(plan, swapped)
     size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
@@ -454,10 +499,64 @@ def exact_plan(
                     if not is_shared:
                         at = part.offsets[0] + row * a.row_stride + p // parts * a.column_stride
                         steps.append(_pack(0, packs[0], a, m, depth, at, batch, config))
-                    origin = row, column // parts, p
-                    block = origin, (m, n, depth)
-                    steps.append(_multiply(config, c, block, part, batch, limits))
+                    at = part.offsets[2] + row * c.row_stride + column // parts * c.column_stride
+                    to = operand_in_place("c", "c", Element("c", at), c, strides=batch.strides[2])
+                    block = _Sizes(m, n, depth)
+                    adds: Argument = 1 if p else "beta"
+                    steps.append(_multiply(config, block, to, adds, batch, limits, row))
     return ExactPlan(scratch.plan(steps), swapped)
+
+
+def _in_slices(
+    layouts: tuple[Layout, Layout, Layout],
+    whole: _Sizes,
+    config: ProductConfig,
+    packs: Sequence[ExactPackConfig | DigitsPackConfig],
+    count: int,
+    limits: Limits,
+) -> Plan:
+    """Return the launches of a product whose slices of k are matrices of a batch, added up."""
+    a, b, c = layouts
+    m, n, k = whole
+    parts = n // c.columns
+    made = replace(config, stored=PARTIAL[config.lane])
+    grain = _depth_grain(config)
+    each = round_up(ceil_div(k, count), grain)
+    steps, scratch = [], Scratch()
+    for first, slices_here, depth in ((0, k // each, each), (k // each, 1, k % each)):
+        if not depth or not slices_here:
+            continue
+        apart = each // parts * a.column_stride, each // parts * b.row_stride, m * n
+        batch = batch_of((Level(slices_here, apart),), 3)
+        for i, x, rows in ((1, b.transposed(), n), (0, a, m)):
+            scratch.reserve(PACKED[i], slices_here * _panel_bytes(i, rows, depth, made))
+            at = first * apart[i]
+            steps.append(_pack(i, packs[i], x, rows, depth, at, batch, made))
+        to = operand_at("c", "partial", first * m * n, row=n, column=1, strides=batch.strides[2])
+        steps.append(_multiply(made, _Sizes(m, n, depth), to, 0, batch, limits))
+    count = ceil_div(k, each)
+    scratch.reserve(
+        "partial", count * m * n * (1 if config.lane == BITS else LANE_BYTES[config.lane])
+    )
+    lane = INT if config.lane == BYTES else config.lane
+    reduce = ExactReduceConfig(lane, config.stored)
+    arguments: dict[str, Argument] = {
+        "m": m,
+        "n": n,
+        "slices": count,
+        "adds": "beta",
+        "partial": "partial",
+        **operand_in_place("c", "c", Element("c", 0), c),
+    }
+    steps.append(Step(reduce, ceil_div(m * n, reduce.group), arguments))
+    return scratch.plan(steps)
+
+
+def _depth_grain(config: ProductConfig) -> int:
+    """Return the k of which that of a slice is a multiple."""
+    if isinstance(config, DigitsProductConfig):
+        return config.tile_k
+    return WORDS.get(config.lane, 1) * config.grain
 
 
 def _depth(k: int, config: ProductConfig) -> int:
@@ -523,15 +622,23 @@ def _pack(
 
 def _multiply(
     config: ProductConfig,
-    c: Layout,
-    block: tuple[tuple[int, int, int], tuple[int, int, int]],
-    part: Slice,
+    block: _Sizes,
+    to: dict[str, Argument],
+    adds: Argument,
     batch: Batch,
     limits: Limits,
+    row: int = 0,
 ) -> Step:
-    """Return the launch that multiplies the panels of a block: its origin, and its sizes."""
-    (row, column, p), (m, n, k) = block
-    first = Element("c", part.offsets[2] + row * c.row_stride + column * c.column_stride)
+    """Return the launch that multiplies the panels of a block.
+
+    Parameters
+    ----------
+    to : dict
+        The arguments of C.
+    row : int, optional
+        At which row of C the block begins.
+    """
+    m, n, k = block
     order, is_half, is_shared, above = {}, False, False, 0
     if not isinstance(config, ExactProductConfig):
         is_half, order["swizzle"] = config.triangle, SWIZZLE
@@ -544,12 +651,12 @@ def _multiply(
         "m": m,
         "n": n,
         "depth": _depth(k, config),
-        "adds": 1 if p else "beta",
+        "adds": adds,
         **order,
         "counts": batch.counts,
         "a": "packed_b" if is_shared else "packed_a",
         "b": "packed_b",
-        **operand_in_place("c", "c", first, c, strides=batch.strides[2]),
+        **to,
     }
     if isinstance(config, DigitsProductConfig):
         groups = min(groups, limits.compute_units)

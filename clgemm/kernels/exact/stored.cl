@@ -10,14 +10,14 @@
 #define STORED_TYPE ulong
 #elif STORED == 5
 #define STORED_TYPE half
-#elif STORED == 7
+#elif STORED == 7 || STORED == 9
 #define STORED_TYPE float
 #else
 #define STORED_TYPE double
 #endif
 
 // Numbers of an element. A complex result has real and imaginary parts in columns by turns.
-#if STORED >= 7
+#if STORED == 7 || STORED == 8
 #define PARTS 2
 #else
 #define PARTS 1

@@ -2,7 +2,7 @@
 //   LANE     0 bits (32 of k in a word), 1 ushort, 2 uint, 3 ulong, 4 float, 5 double,
 //            6 bytes (four of k in a word)
 //   STORED   0 bool, 1 uchar, 2 ushort, 3 uint, 4 ulong, 5 half, 6 double,
-//            7 complex float, 8 complex double
+//            7 complex float, 8 complex double, 9 float: of a slice
 // Lanes of integers are unsigned: what overflows is well defined, and the low bits are those of signed
 // numbers.
 #if LANE == 0 || LANE == 2 || LANE == 6
