@@ -471,7 +471,7 @@ def test_few_tiles_of_a_long_k_are_made_in_slices(on_tensors, types, is_on_tenso
     if on_tensors.kind == "CPU":  # with small tiles, which compile fast
         limits = on_tensors.__dict__["limits"] = replace(limits, compute_units=64)
     types, rng = Types(*types), np.random.default_rng(8)
-    x, y = random(rng, (20, 1501), types.a), random(rng, (1501, 30), types.b)
+    x, y = random(rng, (20, 5001), types.a), random(rng, (5001, 30), types.b)
     if types.c == "b1":
         x &= rng.random(x.shape) < 0.01
     layouts = layouts_of(x, y, np.empty((20, 30), types.c))

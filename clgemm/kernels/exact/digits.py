@@ -15,8 +15,7 @@ LOCAL_BYTES = 227 * 1024  # of a work-group on compute capability 9.0
 MOST_K = 16384  # the sums of four pairs of digits do not overflow then: four times 128^2 each
 PANEL_BYTES = 2**30  # of each packed operand
 FASTER = 8  # than panels of lanes: for the length of a launch
-# On an H200: microseconds of a step along k of a tile of C; bytes in a microsecond that are packed.
-STEP_US, PACKED_BYTES = 0.78, 3e6
+STEP_US = 0.78  # of a step along k of a tile of C, on an H200
 FLOAT = 4  # the lane of float16, by the number of types.cl
 # Digits of integers of so many bytes: a signed number near the end of its range needs one more.
 DIGITS = {1: 1, 2: 3, 4: 5, 8: 8}

@@ -51,8 +51,10 @@ BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
 # The number of what slices of k store, by lanes.
 PARTIAL = (0, 3, 3, 4, 9, 6, 3)
 LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
-# Multiply-adds in a microsecond of panels of lanes, on an H200 that is busy.
-DOUBLES_FASTER = 2.4  # tensor cores than LANE_RATES tells
+STORED_BYTES = (1, 1, 2, 4, 8, 2, 8, 4, 8, 4)
+# On an H200 that is busy, in a microsecond: bytes that are packed or stored, and multiply-adds of
+# panels of lanes. How many times as fast tensor cores multiply doubles.
+MOVED_BYTES, DOUBLES_FASTER = 3e6, 2.4
 LANE_RATES = (3e8, 1.5e7, 1.5e7, 3.2e6, 2.5e7, 1.2e7, 5e7)
 WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
 # What tensor cores make: kinds of results, and dtypes.
@@ -303,22 +305,31 @@ def product_config(
     if on_tensors is False or not (on_tensors or limits.exact_tensors):
         return config
     if config.lane == DOUBLE:
-        doubles = ExactDoublesConfig(DOUBLE, config.stored)
-        share = _share_of_units(sizes, doubles, limits)
-        is_faster = DOUBLES_FASTER * share > _share_of_units(sizes, config, limits)
-        return doubles if on_tensors or is_faster else config
-    if not (types.c[0] in INTEGERS or is_half):
+        found: ProductConfig = ExactDoublesConfig(DOUBLE, config.stored)
+    elif types.c[0] in INTEGERS or is_half:
+        found = digits_config(types)
+    else:
         return config
-    found = digits_config(types)
-    if on_tensors:
-        return found
-    lane_us = sizes.work / LANE_RATES[config.lane] / _share_of_units(sizes, config, limits)
-    groups, count = _groups(sizes, found), _slices_of_k(sizes, found, limits)
-    steps = ceil_div(groups * count, limits.compute_units) * found.pairs
-    packed = _panel_bytes(0, sizes.m, sizes.k, found) + _panel_bytes(1, sizes.n, sizes.k, found)
-    us = 2 * sizes.matrices * packed / digits.PACKED_BYTES
-    us += steps * found.depth(ceil_div(sizes.k, count)) * digits.STEP_US
-    return found if us < lane_us else config
+    is_faster = expected_us(sizes, found, limits) < expected_us(sizes, config, limits)
+    return found if on_tensors or is_faster else config
+
+
+def expected_us(sizes: Shape, config: ProductConfig, limits: Limits) -> float:
+    """Return the expected time on a GPU that has tensor cores, in microseconds."""
+    m, n, k, matrices = sizes
+    packed = matrices * (_panel_bytes(0, m, k, config) + _panel_bytes(1, n, k, config))
+    groups, count = _groups(sizes, config), _slices_of_k(sizes, config, limits)
+    stored = matrices * m * n * STORED_BYTES[config.stored]
+    us = (2 * packed + stored) / MOVED_BYTES
+    if isinstance(config, DigitsProductConfig):
+        if config.lane == LONG:  # each sum of the last five weights is added to C
+            us += 8 * stored / MOVED_BYTES
+        steps = ceil_div(groups * count, limits.compute_units) * config.pairs
+        return us + steps * config.depth(ceil_div(k, count)) * digits.STEP_US
+    work = groups * config.rows * config.columns * k
+    share = min(1.0, groups * count / limits.compute_units)
+    faster = DOUBLES_FASTER if isinstance(config, ExactDoublesConfig) else 1.0
+    return us + work / (faster * LANE_RATES[config.lane] * share)
 
 
 def digits_config(types: Types) -> DigitsProductConfig:
@@ -331,12 +342,6 @@ def digits_config(types: Types) -> DigitsProductConfig:
     # Modulo 256 signs mean nothing.
     signs = (result == 1 or types.a != "u1") + 2 * (result == 1 or types.b != "u1")
     return DigitsProductConfig(LONG if lane == LONG else INT, stored, in_a, in_b, signs)
-
-
-def _share_of_units(sizes: Shape, config: LanesConfig, limits: Limits) -> float:
-    """Return the share of a device's compute units that tiles of C keep busy."""
-    groups = _groups(sizes, config) * _slices_of_k(sizes, config, limits)
-    return min(1.0, groups / limits.compute_units)
 
 
 def _groups(sizes: Shape, config: ProductConfig) -> int:
