@@ -13,12 +13,7 @@ from clgemm.core.problem import Layout, Problem
 from clgemm.core.traits import Limits, Traits
 from clgemm.kernels import FAMILIES, family_named, sources
 from clgemm.kernels.direct.family import DirectConfig
-from clgemm.kernels.exact.plan import (
-    ExactGroupsPackConfig,
-    ExactPackConfig,
-    ExactProductConfig,
-    ExactTilesConfig,
-)
+from clgemm.kernels.exact.plan import KINDS
 from clgemm.kernels.finite.plan import FiniteConfig
 from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
@@ -162,10 +157,7 @@ def test_every_config_counts_in_some_hash():
     Or it only looks at a result, copies within it, or is for other dtypes.
     """
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
-    others = (
-        *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(FiniteConfig, MirrorConfig, MirrorTileConfig, TrianglesConfig),
-    )
+    others = (*(*KINDS, FiniteConfig, MirrorConfig, MirrorTileConfig, TrianglesConfig),)
     for kind in others:
         every.remove((kind.family, files_of(kind)))
     assert every == {(kind.family, files_of(kind)) for kind in hashed()}

@@ -281,19 +281,17 @@ class ExactReduceConfig(KernelConfig):
         yield from positive(self, "lane", "stored")
 
 
+KINDS = (
+    *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
+    *(ExactReduceConfig, ExactDoublesConfig, DigitsPackConfig, DigitsProductConfig),
+    ComplexRealConfig,
+)
+
+
 @functools.cache
 def kernels() -> str:
     """Return a hash of the sources of these kernels."""
-    return sources_hash(
-        *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
-        *(
-            ExactReduceConfig,
-            ExactDoublesConfig,
-            DigitsPackConfig,
-            DigitsProductConfig,
-            ComplexRealConfig,
-        ),
-    )
+    return sources_hash(*KINDS)
 
 
 def product_config(
