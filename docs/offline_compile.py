@@ -213,7 +213,7 @@ def kernels(target: Target) -> dict[str, Kernel]:
     for dtype, n in itertools.product(OTHERS, SIDES):
         if exact.computes(device, types := Types(dtype, dtype, dtype)):
             layout = Layout((n, n), (n, 1))
-            made = exact_plan(layout, layout, layout, types, device.limits)
+            made = exact_plan(layout, layout, layout, types, device.limits, on_tensors=False)
             assert made is not None
             for step in made.plan.steps:
                 kernel = Kernel(step.config)
