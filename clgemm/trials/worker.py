@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ import pyopencl as cl
 from clgemm.core.cache import forget_plans, locked, make_room_for_verdicts, recall, remember
 from clgemm.core.child import error_text, telling_line
 from clgemm.core.plan import Plan
+from clgemm.core.precision import Precision
+from clgemm.core.precision import precision as in_precision
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.threads import RejectedError
 from clgemm.hardware import choice as choices
@@ -226,7 +228,8 @@ class Server:
         x = _like([*a[0][:-2], m, k], a[1], rng)
         y = x.swapaxes(-1, -2) if is_symmetric else _like([*b[0][:-2], k, n], b[1], rng)
         if dtypes:
-            seconds, c = self._exact_seconds(found, x, y, (*shape[:-2], m, n), dtypes)
+            with in_precision(cast("Precision", precision)):
+                seconds, c = self._exact_seconds(found, x, y, (*shape[:-2], m, n), dtypes)
         else:
             c = np.full((*shape[:-2], m, n), np.nan, np.float32)
             make = partial(multiply, 1.0, x, y, 0.0, c, queue=found.queue, precision=precision)
