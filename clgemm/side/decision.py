@@ -45,6 +45,7 @@ LEAST_SCATTERED = 2**20  # elements of a matrix without neighbours, which NumPy 
 LEAST_BY_ELEMENTS = 2**11  # multiply-adds of a dot with more than two axes
 MOST_ENTRIES = 4096
 MARGIN = 0.97  # the device computes a product if it takes less than this part of the host's time
+MOST_SLOWER = 8.0  # than the highest rate of either side: a device of which nothing is known
 NEAR = 2.0  # the other side is tried if it is expected to take at most so many times as long
 TRIAL_RUNS = 2  # of which the first, which may touch memory for the first time, does not count
 VERY_NEAR = 1.15  # the same for later trials
@@ -224,12 +225,11 @@ class Entry:
         host, device = self.expected_us()
         ratio = max(host, device) / min(host, device)
         # NumPy gets another trial in any case: it may have been measured beside something else.
-        if ratio > (VERY_NEAR if self.trials else NEAR) and (is_on_device or self.trials != 1):
+        if ratio > (VERY_NEAR if self.trials else NEAR) and (is_on_device or self.trials > 1):
             return False
         if self.calls < FIRST_TRIAL * LATER_TRIALS**self.trials:
             return False
-        known = self.device if is_on_device else self.host
-        if known.runs >= TRIAL_RUNS and not self.trials:
+        if is_on_device and self.device.runs >= TRIAL_RUNS and not self.trials:
             return False
         return preparation.state.may_spend(TRIAL_RUNS * abs(host - device) + max(host, device))
 
@@ -245,7 +245,17 @@ class Entry:
         # NumPy's first products may take longer than later ones.
         if self.calls < FIRST_TRIAL or self.calls * host < preparation.ENOUGH_US:
             return False
-        return preparation.state.may_spend(TRIAL_RUNS * NEAR * host)
+        return preparation.state.may_spend(TRIAL_RUNS * self._most_us())
+
+    def _most_us(self) -> float:
+        """Return the microseconds that the device is not expected to exceed.
+
+        Some products take NumPy's BLAS far longer than others of as many multiply-adds.
+        """
+        rates = preparation.clock.of(self.devices)
+        at_least = max(preparation.clock.host.greatest, rates.greatest) / MOST_SLOWER
+        by_rate = rates.least_us + self.work / at_least if at_least else math.inf
+        return min(NEAR * self.host.us, by_rate)
 
     def record_host(self, us: float) -> None:
         """Record how long NumPy took."""
@@ -267,7 +277,7 @@ class Entry:
         """Record how long the device took. The first time includes what happens only once."""
         counts.add(self.function, DEVICE, us * 1e-6, size_bytes=self.size_bytes)
         if self.trial:  # it may have taken longer than was set aside for it
-            preparation.state.spend(us - NEAR * self.host.us)
+            preparation.state.spend(us - self._most_us())
         if self.device.runs:
             self.device.add(us)
             preparation.clock.of(self.devices).add(self.size_class, self.work, us)

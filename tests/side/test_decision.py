@@ -81,10 +81,30 @@ def made_by(monkeypatch, **keywords):
 
 
 def test_a_device_that_is_faster_makes_nearly_all(open_state, monkeypatch):
-    """NumPy makes only the products that measure it."""
+    """NumPy makes only the products that measure it, at first and in two trials later."""
     program = made_by(monkeypatch, host_us=300.0, device_us=100.0, estimate_us=110.0)
     program.run(1000)
-    assert program.sides.count("host") <= 2
+    assert program.sides.count("host") <= 6
+    assert "host" not in program.sides[500:]
+
+
+def test_numpy_that_was_slow_at_first_is_found_out(open_state, monkeypatch):
+    """Its first products waited for a busy processor; a device that then made them, loses them."""
+    program = made_by(monkeypatch, host_us=900.0, device_us=230.0, estimate_us=230.0)
+    program.run(20)
+    program.host_us = 70.0
+    program.run(3000)
+    assert program.sides[-1000:].count("host") == 1000
+
+
+def test_an_unknown_device_is_tried_soon_where_numpy_is_slower_than_it_can_be(
+    open_state, monkeypatch
+):
+    """A product that takes NumPy far longer than others of its size pays for a trial at once."""
+    preparation.clock.host.add(("blas", 9, 3), 2**20, 40.0)
+    program = made_by(monkeypatch, host_us=24_000.0, device_us=400.0, estimate_us=0.0)
+    program.run(100)
+    assert program.sides.count("device") > 80
 
 
 def test_a_device_that_is_slower_makes_nothing(open_state, monkeypatch):
