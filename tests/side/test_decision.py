@@ -102,7 +102,7 @@ def test_an_unknown_device_is_tried_soon_where_numpy_is_slower_than_it_can_be(
 ):
     """A product that takes NumPy far longer than others of its size pays for a trial at once."""
     preparation.clock.host.add(("blas", 9, 3), 2**20, 40.0)
-    program = made_by(monkeypatch, host_us=24_000.0, device_us=400.0, estimate_us=0.0)
+    program = made_by(monkeypatch, host_us=400_000.0, device_us=4_000.0)
     program.run(100)
     assert program.sides.count("device") > 80
 
