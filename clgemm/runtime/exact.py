@@ -249,7 +249,7 @@ def wrong(device: Device, types: Types, on_tensors: bool = False) -> str:
     rng = np.random.default_rng(0)
     for m, n, k in TRIED_ON_TENSORS if on_tensors else TRIED:
         shapes = ((m, k), types.a), ((k, n), types.b)
-        a, b = (_random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
+        a, b = (random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
             found = run(device, types, x, y, on_tensors)
             if not np.array_equal(found, expected(x, y, np.dtype(types.c))):
@@ -282,7 +282,7 @@ def run(device: Device, types: Types, a: Any, b: Any, on_tensors: bool = False) 
     return c
 
 
-def _random(rng: np.random.Generator, shape: tuple[int, int], dtype: str, are_small: bool) -> Any:
+def random(rng: np.random.Generator, shape: tuple[int, int], dtype: str, are_small: bool) -> Any:
     """Return random elements; small ones for sums that are exact in float32."""
     if dtype == "b1":
         return rng.random(shape) < 0.1

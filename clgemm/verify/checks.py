@@ -467,15 +467,20 @@ def _other_dtypes(device: Device, rng: np.random.Generator, _: str, __: int) -> 
     """Multiply whole numbers of another dtype, whose results are exact, on the host or there."""
     able = [x for x in RESULTS if exact.computes(device, Types(x, x, x))]
     dtype = np.dtype(able[rng.integers(len(able))])
-    m, n, k = (_side(rng) for _ in range(3))
-    a, b = (
-        rng.integers(0 if dtype.kind in "bu" else -8, 2 if dtype.kind == "b" else 9, shape)
-        for shape in ((m, k), (k, n))
-    )
-    a, b = (
-        layout_like(rng, 2).place(x.astype(np.float32)).view.astype(dtype, order="K")
-        for x in (a, b)
-    )
+    if rng.integers(8):
+        m, n, k = (_side(rng) for _ in range(3))
+        a, b = (
+            rng.integers(0 if dtype.kind in "bu" else -8, 2 if dtype.kind == "b" else 9, shape)
+            for shape in ((m, k), (k, n))
+        )
+        a, b = (
+            layout_like(rng, 2).place(x.astype(np.float32)).view.astype(dtype, order="K")
+            for x in (a, b)
+        )
+    else:  # integers of the whole range, and sizes that tensor cores may take
+        m, n, k = (int(side) for side in rng.integers(200, 700, 3))
+        name = dtype.str[1:]
+        a, b = (exact.random(rng, shape, name, dtype.kind in "fc") for shape in ((m, k), (k, n)))
     if rng.integers(2):
         there = (cl_array.to_device(device.queue, np.ascontiguousarray(x)) for x in (a, b))
         product = matmul(*there)
