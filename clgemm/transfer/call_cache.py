@@ -20,6 +20,7 @@ from clgemm.core.cache import note, on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.forks import keep_in_children, require_unforked
+from clgemm.kernels.exact.plan import RESULTS
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
 from clgemm.runtime.operands import (
     FLOAT32,
@@ -36,9 +37,9 @@ from clgemm.transfer.single_transfer import SingleTransfer
 
 MOST_CALLS = 1024
 MOST_SAME = 256
+DTYPES = frozenset(map(np.dtype, RESULTS))  # besides float32
 # Types of device memory whose base is aligned (unless it is host memory): an array's offset gives
 # its alignment.
-DTYPES = frozenset(map(np.dtype, "?bBhHiIlLqQedFD"))
 BUFFERS = frozenset({cl.Buffer, cl.tools.PooledBuffer})
 
 Signature: TypeAlias = tuple[Hashable, ...]

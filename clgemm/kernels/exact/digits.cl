@@ -3,10 +3,11 @@
 // operand of one digit has the low bytes as they are.
 //
 // Both operands are packed into tiles of ROWS rows and 128 bytes along k:
-//   [digit][core][slot][16]   16 bytes along k are a core, of CORE elements; eight slots of a core are a core matrix of wgmma, not swizzled
+//   [digit][core][slot][16]   16 bytes along k are a core, of CORE elements
+// Eight slots of a core are a core matrix of wgmma, not swizzled. Slots permute each 16 rows, so that a work-item's share of
+// the sums is four neighbouring columns, as in tensor_core/tile.cl.
 // Tiles follow one another along k, then panels of ROWS rows, then the matrices of a batch. A directory follows the last
-// tile: the number of digits that each tile uses, as uint. float16 has one "digit", of two bytes, and no directory. Slots permute each 16 rows, so that a work-item's share of the
-// sums is four neighbouring columns.
+// tile: the number of digits that each tile uses, as uint. float16 has one "digit", of two bytes, and no directory.
 #define CORES 8
 #define TILE_M 128  // ROWS of A
 #define TILE_N 256  // ROWS of B

@@ -10,10 +10,7 @@
 #error "TILE: rows and columns of C of a work-group"
 #endif
 #ifndef STEPS
-#error "STEPS: steps over k of a stage, a multiple of 8"
-#endif
-#ifndef MMA_K
-#error "MMA_K: steps over k of an instruction: 4, 8 or 16"
+#error "STEPS: steps over k of a stage, and of an instruction: 16"
 #endif
 #ifndef STAGES
 #error "STAGES: in local memory"
@@ -30,37 +27,28 @@
 #define EMPTY(stage) (base + 64 + (stage) * 8)
 static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
-// Add the product of a block of 16 x MMA_K of A and one of MMA_K x 8 of B to sums.
+// Add the product of a block of 16 x 16 of A and one of 16 x 8 of B to sums.
 static inline void add_block(double* sum, const double* a, const double* b) {
-#if MMA_K == 4
-  asm("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3]) : "d"(a[0]), "d"(a[1]), "d"(b[0]));
-#elif MMA_K == 8
-  asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
-      : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
-#else
   asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
       "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
       : "+d"(sum[0]), "+d"(sum[1]), "+d"(sum[2]), "+d"(sum[3])
       : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
         "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
-#endif
 }
 
-// What a work-item needs of a block of MMA_K of k of a stage.
+// What a work-item needs of a stage.
 typedef struct {
-  double a[BLOCKS_M][MMA_K / 2], b[BLOCKS_N][MMA_K / 4];
+  double a[BLOCKS_M][STEPS / 2], b[BLOCKS_N][STEPS / 4];
 } Parts;
 
 static inline __attribute__((always_inline)) void load_parts(Parts* parts, __local const double* a, __local const double* b) {
   #pragma unroll
-  for (int x = 0; x < MMA_K / 2; x++) {
+  for (int x = 0; x < STEPS / 2; x++) {
     #pragma unroll
     for (int i = 0; i < BLOCKS_M; i++) parts->a[i][x] = a[x / 2 * 4 * PITCH + i * 16 + x % 2 * 8];
   }
   #pragma unroll
-  for (int x = 0; x < MMA_K / 4; x++) {
+  for (int x = 0; x < STEPS / 4; x++) {
     #pragma unroll
     for (int j = 0; j < BLOCKS_N; j++) parts->b[j][x] = b[x * 4 * PITCH + j * 8];
   }
@@ -131,21 +119,14 @@ void exact_doubles(const int m, const int n, const int depth, const int adds, co
     __local const double* const here_a = stages_a + at * STAGE + lane % 4 * PITCH + warp_m;
     __local const double* const here_b = stages_b + at * STAGE + lane % 4 * PITCH + warp_n;
     wait_for(FULL(at), round);
-    Parts parts[2];
-    load_parts(parts, here_a, here_b);
+    Parts parts;
+    load_parts(&parts, here_a, here_b);
+    warp_barrier();  // all its work-items have loaded
+    if (lane == 0) arrive(EMPTY(at));
     #pragma unroll
-    for (int p = 0; p < STEPS / MMA_K; p++) {
-      if (p + 1 < STEPS / MMA_K)
-        load_parts(parts + (p + 1) % 2, here_a + (p + 1) * MMA_K * PITCH, here_b + (p + 1) * MMA_K * PITCH);
-      else {
-        warp_barrier();  // all its work-items have loaded
-        if (lane == 0) arrive(EMPTY(at));
-      }
+    for (int i = 0; i < BLOCKS_M; i++) {
       #pragma unroll
-      for (int i = 0; i < BLOCKS_M; i++) {
-        #pragma unroll
-        for (int j = 0; j < BLOCKS_N; j++) add_block(sum[i][j], parts[p % 2].a[i], parts[p % 2].b[j]);
-      }
+      for (int j = 0; j < BLOCKS_N; j++) add_block(sum[i][j], parts.a[i], parts.b[j]);
     }
     next_stage(&at, &round, STAGES);
   }

@@ -1,12 +1,12 @@
 """Kernels for other dtypes than float32: their configs and launches. Pure.
 
 Large products of integers are made on tensor cores, where these multiply bytes: `digits`.
-Otherwise both operands are packed into panels of lanes: 16 bits where at most the low 16 are
-wanted and work-items have vectors, else 32 or 64; words of four steps of k for bytes, where a
-device adds up the products of four at once; floats for float16, doubles for float64, and for
-booleans words of 32 steps of k. A complex product is a real one of twice the k and twice the
-columns. Then each work-item keeps a tile of C in registers; on GPUs a work-group shares panels in
-local memory.
+Otherwise both operands are packed into panels of lanes. These have 16 bits where at most the low 16
+are wanted and work-items have vectors, else 32 or 64. Where a device adds up the products of four
+bytes at once, they are words of four steps of k. They are floats for float16, doubles for float64,
+and for booleans words of 32 steps of k. A complex product is a real one of twice the k and twice
+the columns. Then each work-item keeps a tile of C in registers; on GPUs a work-group shares panels
+in local memory.
 
 Sums of integers wrap around as NumPy's do, so a long k may be cut. So may that of float64, whose
 rounding errors are smaller then. float16 adds up in float32 and rounds once, so there it may not.
@@ -163,8 +163,31 @@ class ExactProductConfig(KernelConfig):
         yield from vector(self, "width")
 
 
+class GroupsConfig(KernelConfig):
+    """Multiplies square tiles by work-groups, which share panels in local memory."""
+
+    tile: int  # rows and columns of C of a work-group
+    steps: int  # of k in local memory
+    triangle: bool
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel of A."""
+        return self.tile
+
+    @property
+    def columns(self) -> int:
+        """Columns of a panel of B."""
+        return self.tile
+
+    @property
+    def grain(self) -> int:
+        """The depth of panels is a multiple of this."""
+        return self.steps
+
+
 @dataclass(frozen=True)
-class ExactTilesConfig(KernelConfig):
+class ExactTilesConfig(GroupsConfig):
     """Multiplies panels of lanes by work-groups, which share them in local memory."""
 
     lane: int
@@ -192,21 +215,6 @@ class ExactTilesConfig(KernelConfig):
     def local_memory_bytes(self) -> int:
         return 4 * self.steps * self.tile * LANE_BYTES[self.lane]
 
-    @property
-    def rows(self) -> int:
-        """Rows of a panel of A."""
-        return self.tile
-
-    @property
-    def columns(self) -> int:
-        """Columns of a panel of B."""
-        return self.tile
-
-    @property
-    def grain(self) -> int:
-        """The depth of panels is a multiple of this."""
-        return self.steps
-
     def problems(self) -> Iterator[str]:
         yield from positive(self, "lane", "stored", "signs")
         yield from multiple(self, "tile", "work")
@@ -216,15 +224,14 @@ class ExactTilesConfig(KernelConfig):
 
 
 @dataclass(frozen=True)
-class ExactDoublesConfig(KernelConfig):
+class ExactDoublesConfig(GroupsConfig):
     """Multiplies panels of doubles on tensor cores, by work-groups."""
 
     lane: int
     stored: int
     tile: int = 128  # rows and columns of C of a work-group
-    steps: int = 16  # of k of a stage
+    steps: int = 16  # of k of a stage, and of an instruction
     stages: int = 4  # in local memory
-    mma_k: int = 16  # steps of an instruction
     triangle: bool = False  # leave out the tiles left of the diagonal of C
 
     family: ClassVar[str] = "exact"
@@ -240,25 +247,9 @@ class ExactDoublesConfig(KernelConfig):
     def items(self) -> int:
         return 384
 
-    @property
-    def rows(self) -> int:
-        """Rows of a panel of A."""
-        return self.tile
-
-    @property
-    def columns(self) -> int:
-        """Columns of a panel of B."""
-        return self.tile
-
-    @property
-    def grain(self) -> int:
-        """The depth of panels is a multiple of this."""
-        return self.steps
-
 
 LanesConfig: TypeAlias = ExactProductConfig | ExactTilesConfig | ExactDoublesConfig
 ProductConfig: TypeAlias = LanesConfig | DigitsProductConfig
-GROUPS = ExactTilesConfig, ExactDoublesConfig  # whose work-groups share panels
 # Of slices of k: the least depth of one, in steps or in tiles of digits, and how many there may be.
 LEAST_DEPTHS = {ExactTilesConfig: 256, ExactDoublesConfig: 128, DigitsProductConfig: 4}
 MOST_SLICES = 64
@@ -460,15 +451,15 @@ def exact_plan(
     parts = 2 if is_complex else 1  # numbers of an element
     whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
     config = product_config(types, Shape(*whole, math.prod(c.batch)), limits, on_tensors)
-    on_tensors = isinstance(config, DigitsProductConfig)
+    in_digits = isinstance(config, DigitsProductConfig)
     loaded = types.a, types.b
     packs = tuple(pack_config(i, loaded[i], config, is_complex, limits) for i in range(2))
     panel_bytes, launch_work = PANEL_BYTES, LAUNCH_WORK
     if not limits.has_vectors:
-        most_bytes = digits.PANEL_BYTES if on_tensors else GPU_PANEL_BYTES
+        most_bytes = digits.PANEL_BYTES if in_digits else GPU_PANEL_BYTES
         panel_bytes = min(most_bytes, limits.allocation_bytes)
         launch_work = GPU_LAUNCH_WORK * max(1, limits.compute_units // UNITS)
-        launch_work *= digits.FASTER if on_tensors else 1
+        launch_work *= digits.FASTER if in_digits else 1
     launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
     if (count := _slices_of_k(Shape(*whole, math.prod(c.batch)), config, limits)) > 1:
         plan = _in_slices((a, b, c), whole, config, packs, count, limits)
@@ -479,9 +470,9 @@ def exact_plan(
         return None
     if is_half and not isinstance(config, ExactProductConfig):
         fits = size.n == whole.n == whole.m and not is_complex
-        config = replace(config, triangle=fits and (size.m == whole.m or not on_tensors))
+        config = replace(config, triangle=fits and (size.m == whole.m or not in_digits))
     # In panels of lanes, B has all panels of A then.
-    is_shared = isinstance(config, GROUPS) and config.triangle
+    is_shared = isinstance(config, GroupsConfig) and config.triangle
     bytes_a = 0 if is_shared else _panel_bytes(0, size.m, size.k, config)
     bytes_b = _panel_bytes(1, size.n, size.k, config)
     work = size.m * size.n * size.k
@@ -645,7 +636,7 @@ def _multiply(
     order, is_half, is_shared, above = {}, False, False, 0
     if not isinstance(config, ExactProductConfig):
         is_half, order["swizzle"] = config.triangle, SWIZZLE
-    if isinstance(config, GROUPS):
+    if isinstance(config, GroupsConfig):
         is_shared, above = is_half, row // config.tile if is_half else 0
         order["above"] = above
     groups = tiles_of(m, n - above * config.rows, config.rows, config.columns, is_half)
