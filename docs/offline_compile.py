@@ -49,7 +49,8 @@ from clgemm.core.config import KernelConfig
 from clgemm.core.plan import round_up
 from clgemm.core.problem import Layout
 from clgemm.hardware.device import Device
-from clgemm.kernels.exact.plan import Types, exact_plan
+from clgemm.kernels.exact.plan import exact_plan
+from clgemm.kernels.exact.types import Types
 from clgemm.kernels.sources import OPTIONS, text_of, tokens
 from clgemm.planning import planner
 from clgemm.runtime import exact

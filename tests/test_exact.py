@@ -6,6 +6,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pyopencl as cl
 import pyopencl.array as cl_array
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,22 +15,28 @@ from staged import TINY
 
 import clgemm
 from clgemm import numpy_rules
+from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.problem import Layout
 from clgemm.core.threads import RejectedError
 from clgemm.hardware.device import Device
 from clgemm.kernels.exact import digits
 from clgemm.kernels.exact.digits import DigitsProductConfig
+from clgemm.kernels.exact.in_place import (
+    ON_TENSORS,
+    TILES,
+    ExactInPlaceConfig,
+    in_place,
+    in_place_plan,
+    lane_of,
+)
 from clgemm.kernels.exact.plan import (
-    DTYPES,
-    LANE_BYTES,
-    RESULTS,
     ExactDoublesConfig,
     ExactPackConfig,
     ExactProductConfig,
     ExactReduceConfig,
-    Types,
     exact_plan,
 )
+from clgemm.kernels.exact.types import DTYPES, LANE_BYTES, RESULTS, Types
 from clgemm.records import verdicts
 from clgemm.runtime import exact as runtime
 from clgemm.runtime import progress
@@ -373,7 +380,8 @@ def on_tensors(device, monkeypatch):
             others = tuple(x for x in kind.includes if x != "tensor_core/barriers.cl")
             monkeypatch.setattr(kind, "includes", others)
             monkeypatch.setattr(kind, "options", ())
-        limits = replace(device.limits, vector_width=1, exact_tensors=True, compute_units=2)
+        limits = replace(device.limits, vector_width=1, compute_units=2)
+        limits = replace(limits, matrix_products=True, exact_tensors=True)
         like.__dict__["limits"] = limits
     return like
 
@@ -459,6 +467,95 @@ def test_complex_products_as_real_ones(on_tensors, every_size, monkeypatch, orde
     same(clgemm.matmul(one, one.T).get(), x @ x.T)
 
 
+def fits(tile, types, limits):
+    """Return whether a work-group's words fit into local memory."""
+    words = 32 * (tile.rows + tile.columns + 16)
+    return words * LANE_BYTES[lane_of(types, limits, None)[0]] <= limits.local_memory_bytes
+
+
+def made_in_place(device, types, x, y, tile, count, on_tensors):
+    """Return the product by a tile, in so many slices of k at least; tests a batch of two."""
+    c = np.full((2, x.shape[-2], y.shape[-1]), 1, types.c)
+    layouts, limits = layouts_of(x, y, c), device.limits
+    way = in_place(layouts[0], layouts[2], types, limits, on_tensors)
+    words = way.depth * way.slices
+    depth = round_up(ceil_div(words, count), 16)
+    way = way._replace(swapped=count > 1, tile=tile, depth=depth, slices=ceil_div(words, depth))
+    plan = in_place_plan(way, *layouts, types, limits, on_tensors)
+    assert (plan.steps[0].config.fused_split_k, plan.steps[0].config.tensors) == (
+        way.slices > 1,
+        on_tensors,
+    )
+    space = workspace(device.queue)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    bases = [z if z.base is None else z.base for z in (x, y, c)]
+    buffers = [cl.Buffer(device.context, flags, hostbuf=z) for z in bases]
+    order = (1, 0, 2) if way.swapped else (0, 1, 2)
+    slots = {slot: buffers[i] for slot, i in zip("abc", order, strict=True)}
+    adds = 0 if types.c == "f2" else 1
+    event = space.enqueue(space.bind(plan, device), slots, (1.0, float(adds), 0, 0, 0))
+    found = np.empty_like(c)
+    cl.enqueue_copy(device.queue, found, buffers[2], wait_for=[event])
+    with np.errstate(over="ignore"):
+        return found, (c if adds else np.zeros_like(c))
+
+
+IN_PLACE = (
+    "b1 b1 b1, i1 i1 i1, u1 u1 i4, i2 i2 i2, i4 i4 i4, i8 i8 i8, f2 f2 f2, f8 f8 f8, c8 c8 c8"
+)
+
+
+@pytest.mark.parametrize(
+    "types", [x.split() for x in f"{IN_PLACE}, c8 c8 c8, c16 c16 c16".split(", ")]
+)
+@pytest.mark.parametrize("is_on_tensors", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_products_in_place(on_tensors, types, is_on_tensors, count):
+    """By every tile, of batches, added to what was there, of slices of k, in all orders."""
+    require_float64(on_tensors, *types)
+    types, limits = Types(*types), on_tensors.limits
+    lane, uses_tensors = lane_of(types, limits, is_on_tensors)
+    if uses_tensors != is_on_tensors:
+        return
+    if count > 1 and not limits.fused_split_k:
+        pytest.skip("work-groups do not see what others have written")
+    rng, is_fast = np.random.default_rng(10), on_tensors.kind == "GPU"
+    tiles = (ON_TENSORS if uses_tensors else TILES)[lane]
+    if not is_fast:  # what is not unrolled compiles fast
+        on_tensors.__dict__["limits"] = replace(limits, registers=128)
+    for tile in tiles if is_fast else tiles[:1]:
+        if not fits(tile, types, limits):
+            continue
+        m, n, k = 2 * tile.rows - 5, tile.columns + 3, 301
+        x, y = random(rng, (2, m, k), types.a), random(rng, (2, k, n), types.b)
+        for order in ("CC", "CF", "FC", "FF") if is_fast else ("FC",):
+            a, b = (
+                z if way == "C" else np.ascontiguousarray(z.swapaxes(1, 2)).swapaxes(1, 2)
+                for z, way in zip((x, y), order, strict=True)
+            )
+            found, before = made_in_place(on_tensors, types, a, b, tile, count, uses_tensors)
+            wanted = expected(x, y, np.dtype(types.c))
+            wanted = wanted | before if types.c == "b1" else wanted + before
+            np.testing.assert_array_equal(found, wanted.astype(types.c))
+
+
+def test_few_rows_and_small_products_are_made_in_place(on_tensors):
+    """Others are packed first."""
+    limits = replace(on_tensors.limits, compute_units=132)
+    for dtype, (m, n, k), is_expected in [
+        *[(dtype, (100, 100, 100), True) for dtype in ("i4", "f2", "f8", "c8", "b1")],
+        *[(dtype, (3, 5000, 5000), True) for dtype in ("i4", "f2", "f8", "c8")],
+        *[(dtype, (4000, 4000, 4000), False) for dtype in ("i4", "f2", "f8", "c8", "b1")],
+    ]:
+        if dtype == "f8" and not on_tensors.cl_device.double_fp_config:
+            continue
+        layouts = [Layout(shape, (shape[1], 1)) for shape in ((m, k), (k, n), (m, n))]
+        steps = exact_plan(*layouts, Types(dtype, dtype, dtype), limits).plan.steps
+        assert isinstance(steps[0].config, ExactInPlaceConfig) == is_expected, (dtype, m)
+    mixed = exact_plan(*layouts, Types("i1", "i2", "i2"), limits, is_in_place=True)
+    assert len(mixed.plan.steps) > 1  # both operands are of one dtype
+
+
 SLICED = "i1 i1 i1, u2 u2 u2, i4 i4 i4, i8 i8 i8, b1 b1 b1, f2 f2 f2, f8 f8 f8, c8 c8 c8, i1 u1 i4"
 
 
@@ -477,7 +574,8 @@ def test_few_tiles_of_a_long_k_are_made_in_slices(on_tensors, types, is_on_tenso
     if types.c == "b1":
         x &= rng.random(x.shape) < 0.01
     layouts = layouts_of(x, y, np.empty((20, 30), types.c))
-    steps = exact_plan(*layouts, types, limits, on_tensors=is_on_tensors).plan.steps
+    found = exact_plan(*layouts, types, limits, on_tensors=is_on_tensors, is_in_place=False)
+    steps = found.plan.steps
     in_bits = types.c == "b1" and not is_on_tensors  # 32 of k in a step
     assert isinstance(steps[-1].config, ExactReduceConfig) != in_bits
     wanted = expected(x, y, np.dtype(types.c))
@@ -486,7 +584,8 @@ def test_few_tiles_of_a_long_k_are_made_in_slices(on_tensors, types, is_on_tenso
 
 def test_large_products_of_integers_go_to_tensor_cores(device):
     """Where they are expected to be faster: not small ones, and none of other numbers."""
-    limits = replace(device.limits, vector_width=1, exact_tensors=True, compute_units=132)
+    limits = replace(device.limits, vector_width=1, compute_units=132)
+    limits = replace(limits, matrix_products=True, exact_tensors=True)
     for dtype, n, is_expected in [
         *[(dtype, 4096, True) for dtype in ("i1", "u2", "i4", "u8")],
         *[("i4", 64, False), ("f2", 4096, False), ("c8", 4096, False)],
@@ -616,5 +715,6 @@ def test_float16_with_a_k_beyond_the_panels_is_numpys(able):
     """Its sum may not be cut."""
     k = 2**23
     layouts = Layout((1, k), (k, 1)), Layout((k, 1), (1, 1)), Layout((1, 1), (1, 1))
-    assert exact_plan(*layouts, Types("f2", "f2", "f2"), able.limits) is None
+    types = Types("f2", "f2", "f2")
+    assert exact_plan(*layouts, types, able.limits, is_in_place=False) is None
     assert exact_plan(*layouts, Types("i2", "i2", "i2"), able.limits) is not None

@@ -10,7 +10,7 @@ import clgemm
 from clgemm.__main__ import main
 from clgemm.hardware import trial
 from clgemm.hardware.device import where
-from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.exact.types import Types
 from clgemm.records import verdicts
 from clgemm.runtime import exact
 from clgemm.trials.worker import missing_dtypes

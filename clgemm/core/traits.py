@@ -31,7 +31,10 @@ class Limits:
     # Whether kernels can add up the products of four pairs of bytes at once: dp4a of NVIDIA's GPUs
     # from compute capability 6.1 on (kernels/exact/stored.cl).
     byte_products: bool = False
-    # Whether tensor cores multiply bytes and doubles: those of NVIDIA's compute capability 9.0
+    # Whether tensor cores multiply bytes and float16 by mma.sync: those of NVIDIA's GPUs from
+    # compute capability 8.0 on (kernels/exact/in_place.cl).
+    matrix_products: bool = False
+    # Whether tensor cores multiply tiles of bytes, and doubles: NVIDIA's compute capability 9.0
     # (kernels/exact/digits_product.cl and doubles.cl).
     exact_tensors: bool = False
     # The part of a large operand that kernels can keep in the last cache from call to call

@@ -59,6 +59,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         fused_split_k=_sees_others(d, platform),
         asynchronous_copies=is_nvidia(platform) and compute_capability(d) >= (8, 0),
         byte_products=is_nvidia(platform) and compute_capability(d) >= (6, 1),
+        matrix_products=is_nvidia(platform) and compute_capability(d) >= (8, 0),
         exact_tensors=is_nvidia(platform) and kind == "GPU" and compute_capability(d) == (9, 0),
         persisting_cache_bytes=PERSISTING_CACHE_BYTES.get(compute_capability(d), 0)
         if is_nvidia(platform)

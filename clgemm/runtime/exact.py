@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,13 @@ from clgemm.hardware.device import Device, where
 from clgemm.kernels.exact.complexes import RealProduct
 from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.plan import (
-    COMPLEX,
-    DOUBLE,
-    DTYPES,
-    FLOAT,
-    LANE_BYTES,
-    LANE_RATES,
-    RESULTS,
     ExactDoublesConfig,
     ExactPlan,
-    Types,
     exact_plan,
     kernels,
     lane_work,
 )
+from clgemm.kernels.exact.types import COMPLEX, DOUBLE, DTYPES, RESULTS, Types
 from clgemm.kernels.mirror.plan import mirror_plan
 from clgemm.planning.bounded import upper_triangle
 from clgemm.records import verdicts
@@ -104,7 +98,8 @@ def bind(
         on_tensors = False
     if not on_tensors and (reason := _verdict(device, types).reason):
         raise RejectedError(f"{device.label} does not multiply {types.c}: {reason}")
-    return _bound(layouts, types, device, space, rows, is_symmetric, on_tensors)
+    allowed = None if on_tensors else False
+    return _bound(layouts, types, device, space, rows, is_symmetric, allowed)
 
 
 def _bound(
@@ -114,14 +109,16 @@ def _bound(
     space: Workspace,
     rows: int,
     is_symmetric: bool,
-    on_tensors: bool,
+    on_tensors: bool | None,
+    is_in_place: bool | None = None,
 ) -> BoundCall:
     a, b, c = layouts
     found = None
-    if on_tensors and types[:3] == COMPLEX:
+    if on_tensors is not False and not is_in_place and types[:3] == COMPLEX:
         found = _as_real(layouts, types, device, is_symmetric)
     if found is None:
-        found = _plan(layouts, types, device.limits, rows, is_symmetric, on_tensors)
+        limits = device.limits
+        found = _plan(layouts, types, limits, rows, is_symmetric, on_tensors, is_in_place)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
@@ -135,15 +132,16 @@ def _is_on_tensors(
 ) -> bool:
     """Return whether a product is expected to be faster on tensor cores."""
     limits = device.limits
-    if not limits.exact_tensors:
+    if not limits.matrix_products:
         return False
     if types[:3] == COMPLEX:
-        if rows or types.precision == "strict":
+        if rows or types.precision == "strict" or not limits.exact_tensors:
             return False
-        work = lane_work(types, math.prod(layouts[2].shape) * layouts[0].columns)
-        lanes_us = work / (LANE_BYTES[FLOAT] * LANE_RATES[FLOAT])
-        found = _as_real(layouts, types, device, is_symmetric) if lanes_us > LEAST_US else None
-        return found is not None and expected_us(found.plan, limits) < lanes_us
+        other = _plan(layouts, types, limits, rows, is_symmetric, False)
+        if other is not None and other.us <= LEAST_US:
+            return False
+        found = _as_real(layouts, types, device, is_symmetric)
+        return found is not None and (other is None or expected_us(found.plan, limits) < other.us)
     return _uses_tensors(layouts, types, limits, rows, is_symmetric)
 
 
@@ -183,7 +181,7 @@ def _uses_tensors(
 ) -> bool:
     found = _plan(layouts, types, limits, rows, is_symmetric, None)
     configs = [step.config for step in found.plan.steps] if found else []
-    return any(isinstance(config, ON_TENSORS) for config in configs)
+    return any(isinstance(x, ON_TENSORS) or getattr(x, "tensors", False) for x in configs)
 
 
 @forgettable
@@ -195,9 +193,10 @@ def _plan(
     rows: int,
     is_symmetric: bool,
     on_tensors: bool | None,
+    is_in_place: bool | None = None,
 ) -> ExactPlan | None:
     is_mirrored = is_symmetric and not limits.has_vectors
-    whole = exact_plan(*layouts, types, limits, is_mirrored, on_tensors)
+    whole = exact_plan(*layouts, types, limits, is_mirrored, on_tensors, is_in_place)
     if whole is None:
         return None
     if is_mirrored:
@@ -246,32 +245,44 @@ judge: Callable[[Device, Types, bool], Verdict] = ask
 
 def wrong(device: Device, types: Types, on_tensors: bool = False) -> str:
     """Try the kernels for dtypes on small sizes; return what is wrong, "" if nothing is."""
-    rng = np.random.default_rng(0)
-    for m, n, k in TRIED_ON_TENSORS if on_tensors else TRIED:
+    ways = (False,) if device.limits.has_vectors else (False, True)
+    for way, (m, n, k) in product(ways, TRIED_ON_TENSORS if on_tensors else TRIED):
+        rng = np.random.default_rng(m)
         shapes = ((m, k), types.a), ((k, n), types.b)
         a, b = (random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            found = run(device, types, x, y, on_tensors)
+            found = run(device, types, x, y, on_tensors, way)
             if not np.array_equal(found, expected(x, y, np.dtype(types.c))):
-                return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}"
-    return _coarse(device, types) if on_tensors and types.c == "f2" else ""
+                where_made = ", in place" if way else ""
+                return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}{where_made}"
+    if on_tensors and types.c == "f2" and any(_is_coarse(device, types, way) for way in ways):
+        return "sums of float16 are less exact than in float32"
+    return ""
 
 
-def _coarse(device: Device, types: Types) -> str:
-    """Return whether sums of float16 are worse than those of float32; "" if they are not."""
+def _is_coarse(device: Device, types: Types, way: bool) -> bool:
+    """Return whether sums of float16 are worse than those of float32."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float16) for s in ((40, HALVES_K), (HALVES_K, 50)))
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     wanted, bound = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
-    error = np.abs(run(device, types, a, b, on_tensors=True) - wanted)
+    error = np.abs(run(device, types, a, b, True, way) - wanted)
     allowed = HALVES_K * 2.0**-24 * bound + 2.0**-11 * np.abs(wanted)
-    return "" if (error <= allowed).all() else "sums of float16 are less exact than in float32"
+    return not (error <= allowed).all()
 
 
-def run(device: Device, types: Types, a: Any, b: Any, on_tensors: bool = False) -> Any:
+def run(
+    device: Device,
+    types: Types,
+    a: Any,
+    b: Any,
+    on_tensors: bool = False,
+    is_in_place: bool = False,
+) -> Any:
     """Return the product of two matrices by a device, without a look at verdicts."""
     c, space = np.zeros((a.shape[0], b.shape[1]), types.c), workspace(device.queue)
-    bound = _bound(layouts_of(a, b, c), types, device, space, 0, False, on_tensors)
+    layouts = layouts_of(a, b, c)
+    bound = _bound(layouts, types, device, space, 0, False, on_tensors, is_in_place)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     hosts = [x.T if x.flags.fnc else x for x in (a, b, c)]
     buffers = [cl.Buffer(device.context, flags, hostbuf=x) for x in hosts]

@@ -20,7 +20,7 @@ from clgemm.core.cache import note, on_forget
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.forks import keep_in_children, require_unforked
-from clgemm.kernels.exact.plan import RESULTS
+from clgemm.kernels.exact.types import RESULTS
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
 from clgemm.runtime.operands import (
     FLOAT32,

@@ -20,7 +20,7 @@ from clgemm.core.problem import Problem, Triangles
 from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue
-from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.exact.types import Types
 from clgemm.kernels.pack.plan import copy_plan
 from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import triangle_rows

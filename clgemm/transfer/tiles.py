@@ -27,7 +27,7 @@ from clgemm.core.problem import (
 )
 from clgemm.core.transfer import Stream, Tile, count_pieces, make_stream, pieces
 from clgemm.hardware.device import Device
-from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.exact.types import Types
 from clgemm.kernels.pack.plan import copy_plan
 from clgemm.runtime import exact
 from clgemm.runtime.enqueueing import enqueue_transfer

@@ -34,7 +34,7 @@ from clgemm.hardware import choice as choices
 from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device, find, identity, where
 from clgemm.hardware.supervisor import is_passing
 from clgemm.kernels.common.family import Choice, Family
-from clgemm.kernels.exact.plan import Types
+from clgemm.kernels.exact.types import Types
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned
 from clgemm.records import verdicts

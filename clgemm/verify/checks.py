@@ -25,7 +25,7 @@ from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device
 from clgemm.kernels.common.family import Choice, Family
-from clgemm.kernels.exact.plan import RESULTS, Types
+from clgemm.kernels.exact.types import RESULTS, Types
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
 from clgemm.records.tuned import choice_as_dict

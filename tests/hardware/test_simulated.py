@@ -18,7 +18,8 @@ from clgemm.bench.draws import Bounds, random_cases
 from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.hardware import choice
 from clgemm.hardware import device as devices
-from clgemm.kernels.exact.plan import Types, exact_plan
+from clgemm.kernels.exact.plan import exact_plan
+from clgemm.kernels.exact.types import Types
 from clgemm.planning import planner
 from clgemm.records.tuned import as_json
 from clgemm.runtime import exact, readiness

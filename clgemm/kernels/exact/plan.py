@@ -41,36 +41,34 @@ from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.exact import digits
 from clgemm.kernels.exact.complexes import ComplexRealConfig
 from clgemm.kernels.exact.digits import DigitsPackConfig, DigitsProductConfig
+from clgemm.kernels.exact.in_place import ExactInPlaceConfig, in_place, in_place_plan
+from clgemm.kernels.exact.types import (
+    BITS,
+    BYTES,
+    DOUBLE,
+    DTYPES,
+    FLOAT,
+    HALVES,
+    INT,
+    INTEGERS,
+    LANE_BYTES,
+    LONG,
+    MANY_REGISTERS,
+    RESULTS,
+    SHORT,
+    STORED_BYTES,
+    WORDS,
+    Types,
+)
 from clgemm.kernels.sources import sources_hash
 
-# What is loaded, by NumPy's kind and size: the numbers of types.cl.
-NAMES = "b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"
-DTYPES = {name: number for number, name in enumerate(NAMES)}
-# For each result: its lanes, the number of what is stored, and the bytes of both.
-BITS, SHORT, INT, LONG, FLOAT, DOUBLE, BYTES = range(7)
 # The number of what slices of k store, by lanes.
 PARTIAL = (0, 3, 3, 4, 9, 6, 3)
-LANE_BYTES = (4, 2, 4, 8, 4, 8, 4)
-STORED_BYTES = (1, 1, 2, 4, 8, 2, 8, 4, 8, 4)
 # On an H200 that is busy, in a microsecond: bytes that are packed or stored, and multiply-adds of
 # panels of lanes. How many times as fast tensor cores multiply doubles.
 MOVED_BYTES, DOUBLES_FASTER = 3e6, 2.4
+LAUNCHES_US = 24.0  # that pack A and B, and multiply
 LANE_RATES = (3e8, 1.5e7, 1.5e7, 3.2e6, 2.5e7, 1.2e7, 5e7)
-WORDS = {BITS: 32, BYTES: 4}  # steps of k in a word
-# What tensor cores make: kinds of results, and dtypes.
-INTEGERS, HALVES, COMPLEX = "biu", ("f2", "f2", "f2"), ("c8", "c8", "c8")
-IN_BYTES, SIGNED = ("b1", "i1", "u1"), "i1"
-RESULTS = {
-    "b1": (BITS, 0),
-    **dict.fromkeys(("i1", "u1"), (SHORT, 1)),
-    **dict.fromkeys(("i2", "u2"), (SHORT, 2)),
-    **dict.fromkeys(("i4", "u4"), (INT, 3)),
-    **dict.fromkeys(("i8", "u8"), (LONG, 4)),
-    "f2": (FLOAT, 5),
-    "f8": (DOUBLE, 6),
-    "c8": (FLOAT, 7),
-    "c16": (DOUBLE, 8),
-}
 HALF = RESULTS["f2"][1]
 DEPTH = 4096  # steps of k in one sum of a panel, which stays in the second-level cache
 # Of each packed operand, and multiply-adds of a launch at most: where work-items have vectors, and
@@ -82,22 +80,9 @@ UNITS = 16  # compute units of a GPU for which that holds; larger ones get longe
 # On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
 # the most for what they load.
 TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 8), (64, 4), (32, 4))}
-# Registers of a work-item from which on all steps in local memory are unrolled: then the compiler
-# loads for several at once. With fewer, each step loads for itself. AMD's compiler takes two for
-# the product of two integers.
-MANY_REGISTERS = 256
 LOAD_BYTES, STEPS = 16, 8  # of a load from panels; the fewest steps of k in local memory
 PACK_ITEMS, PACK_BYTES = 256, 128  # work-items; bytes of each row that a work-group packs
 SWIZZLE = 8  # as in common/swizzle.cl
-
-
-class Types(NamedTuple):
-    """The dtypes of a product, by NumPy's kind and size: ``"i4"`` is int32."""
-
-    a: str
-    b: str
-    c: str
-    precision: str = "strict"  # of the sums of float16 and complex64
 
 
 @dataclass(frozen=True)
@@ -275,7 +260,7 @@ class ExactReduceConfig(KernelConfig):
 KINDS = (
     *(ExactPackConfig, ExactGroupsPackConfig, ExactProductConfig, ExactTilesConfig),
     *(ExactReduceConfig, ExactDoublesConfig, DigitsPackConfig, DigitsProductConfig),
-    ComplexRealConfig,
+    *(ComplexRealConfig, ExactInPlaceConfig),
 )
 
 
@@ -291,7 +276,7 @@ def product_config(
     """Return the config for a device: on tensor cores, or the one expected to be faster."""
     config = lanes_config(types, sizes, limits)
     is_half = types[:3] == HALVES and (types.precision != "strict" or on_tensors)
-    if on_tensors is False or not (on_tensors or limits.exact_tensors):
+    if on_tensors is False or not limits.exact_tensors:
         return config
     if config.lane == DOUBLE:
         found: ProductConfig = ExactDoublesConfig(DOUBLE, config.stored)
@@ -309,7 +294,7 @@ def expected_us(sizes: Shape, config: ProductConfig, limits: Limits) -> float:
     packed = matrices * (_panel_bytes(0, m, k, config) + _panel_bytes(1, n, k, config))
     groups, count = _groups(sizes, config), _slices_of_k(sizes, config, limits)
     stored = matrices * m * n * STORED_BYTES[config.stored]
-    us = (2 * packed + stored) / MOVED_BYTES
+    us = LAUNCHES_US + (2 * packed + stored) / MOVED_BYTES
     if isinstance(config, DigitsProductConfig):
         if config.lane == LONG:  # each sum of the last five weights is added to C
             us += 8 * stored / MOVED_BYTES
@@ -358,10 +343,8 @@ def lanes_config(types: Types, sizes: Shape, limits: Limits) -> LanesConfig:
         rows = 12 if limits.vector_width >= 16 else 6
         return ExactProductConfig(lane, stored, rows, 2, max(2, width))
     lane, signs = INT if lane == SHORT else lane, 0
-    if limits.byte_products and _is_in_bytes(types):
-        lane = BYTES
-        if types.c not in IN_BYTES:
-            signs = (types.a == SIGNED) + 2 * (types.b == SIGNED)
+    if limits.byte_products and types.are_in_bytes:
+        lane, signs = BYTES, types.signs
     width = LOAD_BYTES // LANE_BYTES[lane]
     for tile, work in TILES[LANE_BYTES[lane]]:
         steps = max(STEPS, (tile // work) ** 2 * width // tile)
@@ -374,12 +357,6 @@ def lanes_config(types: Types, sizes: Shape, limits: Limits) -> LanesConfig:
         if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
             return config
     return config
-
-
-def _is_in_bytes(types: Types) -> bool:
-    """Return whether the bytes of integers tell their product: modulo 256, or all of them."""
-    is_of_bytes = types.a in IN_BYTES and types.b in IN_BYTES
-    return RESULTS[types.c][0] in (SHORT, INT) and (types.c in IN_BYTES or is_of_bytes)
 
 
 def pack_config(
@@ -408,6 +385,7 @@ class ExactPlan(NamedTuple):
 
     plan: Plan
     swapped: bool
+    us: float = 0.0  # on an H200
 
 
 class _Sizes(NamedTuple):
@@ -427,6 +405,7 @@ def exact_plan(
     limits: Limits,
     is_half: bool = False,
     on_tensors: bool | None = None,
+    is_in_place: bool | None = None,
 ) -> ExactPlan | None:
     """Return the launches of ``C = A B``; None if it is too long for the memory of panels.
 
@@ -441,16 +420,54 @@ def exact_plan(
         above it, if the plan is swapped.
     on_tensors : bool, optional
         Whether tensor cores make it; by default, if that is expected to be faster.
+    is_in_place : bool, optional
+        Whether it is made in one launch; by default, likewise.
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
+    way = in_place(a, c, types, limits, on_tensors) if is_in_place is not False else None
+    if way is None:
+        return _packed_plan(a, b, c, types, limits, is_half, on_tensors)
+    packed = None if is_in_place else _packed_us(a, c, types, limits, on_tensors)
+    if packed is not None and packed < way.us:
+        found = _packed_plan(a, b, c, types, limits, is_half, on_tensors)
+        if found is not None:
+            return found
+    return ExactPlan(in_place_plan(way, a, b, c, types, limits, on_tensors), way.swapped, way.us)
+
+
+def _packed_us(
+    a: Layout, c: Layout, types: Types, limits: Limits, on_tensors: bool | None
+) -> float:
+    whole = _whole(a, c, types)
+    return expected_us(whole, product_config(types, whole, limits, on_tensors), limits)
+
+
+def _whole(a: Layout, c: Layout, types: Types) -> Shape:
+    """Return the sizes of a product in numbers, of which a complex element has two."""
+    parts = 2 if types.c[0] == "c" else 1
+    return Shape(c.rows, parts * c.columns, parts * a.columns, math.prod(c.batch))
+
+
+def _packed_plan(
+    a: Layout,
+    b: Layout,
+    c: Layout,
+    types: Types,
+    limits: Limits,
+    is_half: bool,
+    on_tensors: bool | None,
+) -> ExactPlan | None:
+    """Return the launches that pack operands and multiply panels."""
     swapped = abs(c.row_stride) < abs(c.column_stride)
     if swapped:  # so that neighbours write neighbours: C' = B' A'
         a, b, c = (x.transposed() for x in (b, a, c))
         types = types._replace(a=types.b, b=types.a)
     is_complex = types.c[0] == "c"
     parts = 2 if is_complex else 1  # numbers of an element
-    whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
-    config = product_config(types, Shape(*whole, math.prod(c.batch)), limits, on_tensors)
+    sizes = _whole(a, c, types)
+    whole = _Sizes(*sizes[:3])
+    config = product_config(types, sizes, limits, on_tensors)
+    us = 0.0 if limits.has_vectors else expected_us(sizes, config, limits)
     in_digits = isinstance(config, DigitsProductConfig)
     loaded = types.a, types.b
     packs = tuple(pack_config(i, loaded[i], config, is_complex, limits) for i in range(2))
@@ -461,10 +478,10 @@ def exact_plan(
         launch_work = GPU_LAUNCH_WORK * max(1, limits.compute_units // UNITS)
         launch_work *= digits.FASTER if in_digits else 1
     launch_work = launch_work * LANE_BYTES[SHORT] // LANE_BYTES[config.lane]
-    if (count := _slices_of_k(Shape(*whole, math.prod(c.batch)), config, limits)) > 1:
+    if (count := _slices_of_k(sizes, config, limits)) > 1:
         plan = _in_slices((a, b, c), whole, config, packs, count, limits)
         if max(size for _, size in plan.scratch) <= panel_bytes:
-            return ExactPlan(plan, swapped)
+            return ExactPlan(plan, swapped, us)
     size = _block(whole, config, panel_bytes, launch_work)
     if size is None:
         return None
@@ -498,7 +515,7 @@ def exact_plan(
                     block = _Sizes(m, n, depth)
                     adds: Argument = 1 if p else "beta"
                     steps.append(_multiply(config, block, to, adds, batch, limits, row))
-    return ExactPlan(scratch.plan(steps), swapped)
+    return ExactPlan(scratch.plan(steps), swapped, us)
 
 
 def _in_slices(

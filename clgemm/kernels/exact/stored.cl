@@ -12,6 +12,10 @@
 #define STORED_TYPE half
 #elif STORED == 7 || STORED == 9
 #define STORED_TYPE float
+#elif STORED == 10
+#define STORED_TYPE float2
+#elif STORED == 11
+#define STORED_TYPE double2
 #else
 #define STORED_TYPE double
 #endif
@@ -36,18 +40,19 @@
 
 #if LANE == 6
 #ifdef __NV_CL_C_VERSION
-#if SIGNS == 0
-#define TYPES "u32.u32"
-#elif SIGNS == 1
-#define TYPES "s32.u32"
-#elif SIGNS == 2
-#define TYPES "u32.s32"
+#if SIGNS & 1
+#define SIGN_A "s"
 #else
-#define TYPES "s32.s32"
+#define SIGN_A "u"
+#endif
+#if SIGNS & 2
+#define SIGN_B "s"
+#else
+#define SIGN_B "u"
 #endif
 static inline uint add_four(const uint x, const uint y, const uint sum) {
   uint result;
-  asm("dp4a." TYPES " %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
+  asm("dp4a." SIGN_A "32." SIGN_B "32 %0, %1, %2, %3;" : "=r"(result) : "r"(x), "r"(y), "r"(sum));
   return result;
 }
 #else
