@@ -8,21 +8,27 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.precision import chosen_precision, precision
 from clgemm.core.problem import broadcast_batch
 from clgemm.hardware.device import of_queue
-from clgemm.runtime.execute import DeviceCall, bind_alone
+from clgemm.runtime import exact
+from clgemm.runtime.execute import DeviceCall, bind_alone, settled_alone
 from clgemm.runtime.operands import (
+    FLOAT32,
     AnyArray,
-    accepted,
     allocated,
+    common_queue,
+    indexable,
     is_device,
+    layouts_of,
     overlaps_either,
+    own_transpose,
     problem_of,
     require_out,
-    usable_in_place,
 )
-from clgemm.transfer.multiply import multiply
+from clgemm.runtime.workspace import workspace
+from clgemm.transfer.call_cache import DTYPES
+from clgemm.transfer.multiply import multiply, multiply_exactly
 
 
 class PreparedProduct:
@@ -38,11 +44,22 @@ class PreparedProduct:
         self, alpha: float, a: AnyArray, b: AnyArray, beta: float, out: AnyArray, precision: str
     ) -> None:
         self.a, self.b, self.out = a, b, out
-        self._alpha, self._beta, self._precision = alpha, beta, precision
+        self._alpha, self._beta = alpha, beta
+        self._precision: Any = precision
         self._call: DeviceCall | None = None
         if is_device(out) and alpha and 0 not in (*out.shape, a.shape[-1]):
-            problem, _ = problem_of(a, b, out, precision, beta)
-            self._call = bind_alone(problem, of_queue(out.queue), alpha, a, b, beta, out)
+            device = of_queue(out.queue)
+            if out.dtype == FLOAT32:
+                problem, _ = problem_of(a, b, out, precision, beta)
+                self._call = bind_alone(problem, device, alpha, a, b, beta, out)
+            else:
+                types = exact.types_of(a, b, out)._replace(precision=precision)
+                space, layouts = workspace(out.queue), layouts_of(a, b, out)
+                is_symmetric = own_transpose(a, b)
+                bound = exact.bind(
+                    layouts, types, device, space, is_symmetric=is_symmetric, is_alone=True
+                )
+                self._call = settled_alone(bound, alpha, a, b, beta, out)
 
     def __call__(self, wait_for: Sequence[cl.Event] = ()) -> AnyArray:
         """Compute the product and return `out`.
@@ -54,7 +71,16 @@ class PreparedProduct:
         wait_for : sequence of pyopencl.Event, optional
             What the product waits for besides.
         """
-        if self._call is None:
+        if self._call is not None:
+            self._call.enqueue(self.a, self.b, self.out, wait_for)
+        elif self.out.dtype != FLOAT32:
+            if is_device(self.out):
+                self.out.events.extend(wait_for)
+            elif wait_for:
+                cl.wait_for_events(list(wait_for))
+            with precision(self._precision):
+                multiply_exactly(self.a, self.b, self.out, is_optional=False)
+        else:
             queue = self.out.queue if is_device(self.out) else None
             multiply(
                 *(self._alpha, self.a, self.b, self._beta, self.out),
@@ -62,8 +88,6 @@ class PreparedProduct:
                 wait_for=wait_for,
                 precision=self._precision,
             )
-        else:
-            self._call.enqueue(self.a, self.b, self.out, wait_for)
         return self.out
 
 
@@ -83,14 +107,15 @@ def prepare(
 
     Parameters
     ----------
-    a, b : float32 array or pyopencl.array.Array, shapes (..., m, k) and (..., k, n)
-        Batches broadcast as those of `numpy.matmul`. Arrays of the host are multiplied on the
-        device in any case.
+    a, b : array or pyopencl.array.Array, shapes (..., m, k) and (..., k, n)
+        Both of float32, or of one other dtype that the device multiplies. Batches broadcast as
+        those of `numpy.matmul`. Arrays of the host are multiplied on the device in any case.
     out : array, shape (..., m, n), optional
-        The result, float32, on the same side. It may not overlap `a` or `b`. By default a new
-        array, which every call overwrites; with `beta` other than 0 it must be given.
+        The result, of the same dtype, on the same side. It may not overlap `a` or `b`. By default a
+        new array, which every call overwrites; with `beta` other than 0 it must be given.
     alpha, beta : float, optional
-        Factors of the product and of the former `out`, which is not read where `beta` is 0.
+        Factors of the product and of the former `out`, which is not read where `beta` is 0. Only
+        float32 has them.
     precision : {"strict", "float32", "fast"}, optional
         By default the mode that holds now (`clgemm.precision`); later changes of it have no effect.
 
@@ -102,9 +127,10 @@ def prepare(
     Raises
     ------
     ValueError
-        If shapes disagree, `out` overlaps an operand, or `beta` is not 0 without `out`.
+        If shapes disagree, `out` overlaps an operand, `beta` is not 0 without `out`, or another
+        dtype than float32 has an `alpha` or a `beta`.
     TypeError
-        If host and device arrays are mixed, or an array is not float32.
+        If host and device arrays are mixed, or dtypes are, or the device does not multiply them.
 
     Examples
     --------
@@ -119,19 +145,26 @@ def prepare(
     6.0
     """
     mode = chosen_precision(precision)
+    given: dict[str, AnyArray]
     given = {"a": a, "b": b} | ({} if out is None else {"out": out})
     for name, each in given.items():
         _require_own_memory(each, name)
-    operands, queue = accepted(given, None)
-    x, y = operands["a"], operands["b"]
+    dtype = given["a"].dtype
+    if {each.dtype for each in given.values()} != {dtype}:
+        found = ", ".join(f"{name} is {each.dtype}" for name, each in given.items())
+        raise TypeError(f"{found}: all must be of one dtype")
+    if dtype != FLOAT32 and (alpha, beta) != (1, 0):
+        raise ValueError(f"alpha={alpha}, beta={beta}: products of {dtype} have neither")
+    queue, x, y = common_queue(given, None), given["a"], given["b"]
     if x.shape[-1] != y.shape[-2]:
         raise ValueError(f"a has shape {x.shape} and b has shape {y.shape}: k disagrees")
     shape = (*broadcast_batch(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
     if out is None:
         if beta:
             raise ValueError(f"beta={beta} needs out, whose former contents it multiplies")
-        out = allocated(x, shape, "C", queue)
-    require_out(out, shape)
+        is_new_host = dtype != FLOAT32 and queue is None
+        out = np.empty(shape, dtype) if is_new_host else allocated(x, shape, "C", queue, dtype)
+    require_out(out, shape, dtype)
     if out.size and overlaps_either(out, x, y):
         raise ValueError("out may share elements with a or b")
     return PreparedProduct(float(alpha), x, y, float(beta), out, mode)
@@ -141,7 +174,9 @@ def _require_own_memory(x: Any, name: str) -> None:
     """Check that an operand needs no copy, which would not follow later changes."""
     if not (isinstance(x, np.ndarray) or is_device(x)):
         raise TypeError(f"{name} is a {type(x).__name__}, not an array of NumPy or pyopencl")
-    if x.dtype != np.float32 or (isinstance(x, np.ndarray) and not usable_in_place(x)):
-        raise TypeError(f"{name} is {x.dtype} with strides {x.strides}: it must be aligned float32")
+    if x.dtype != FLOAT32 and x.dtype not in DTYPES:
+        raise TypeError(f"{name} is {x.dtype}, which no device multiplies")
+    if isinstance(x, np.ndarray) and not indexable(x):
+        raise TypeError(f"{name} is {x.dtype} with strides {x.strides}: it must be aligned")
     if x.ndim < 2:
         raise ValueError(f"{name} has shape {x.shape}, but at least two axes are needed")

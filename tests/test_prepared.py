@@ -52,6 +52,38 @@ def test_alpha_beta_layouts_and_offsets(device):
         np.testing.assert_array_equal(store.get(), expected)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i4", "u8", "b1", "f2", "f8", "c8"])
+def test_other_dtypes(device, dtype):
+    """On the device, in slices of a batch, of a symmetric product, and from the host."""
+    if dtype == "f8" and not device.cl_device.double_fp_config:
+        pytest.skip("it has no float64")
+    x, y = (abs(whole(*shape)).astype(dtype) for shape in ((2, 30, 41), (41, 20)))
+    a, b = (cl_array.to_device(device.queue, z) for z in (x, y))
+    product, square = clgemm.prepare(a, b), clgemm.prepare(a[0], a[0].T)
+    gate = cl.UserEvent(device.context)
+    product(wait_for=[gate])
+    gate.set_status(cl.command_execution_status.COMPLETE)
+    for _ in range(2):
+        assert product().dtype == x.dtype
+        np.testing.assert_array_equal(product.out.get(), np.matmul(a.get(), y))
+        np.testing.assert_array_equal(square().get(), np.matmul(a.get()[0], a.get()[0].T))
+        clgemm.matmul(cl_array.to_device(device.queue, x[::-1].copy()), b)  # of the same signature
+        a.set(a.get()[::-1].copy())
+    with clgemm.device(device):
+        hosts = clgemm.prepare(x, y, out=np.empty((2, 30, 20), dtype))
+        np.testing.assert_array_equal(hosts(), np.matmul(x, y))
+        x[...] = 1
+        np.testing.assert_array_equal(hosts(), np.matmul(x, y))
+    nothing = clgemm.prepare(a[:, :, :0], b[:0])
+    np.testing.assert_array_equal(nothing().get(), np.zeros((2, 30, 20), dtype))
+    with pytest.raises(ValueError, match=f"alpha=2.0, beta=0.0: products of {x.dtype} have"):
+        clgemm.prepare(a, b, alpha=2.0)
+    with pytest.raises(ValueError, match="the result"):
+        clgemm.prepare(a, b, out=b)
+    with pytest.raises(TypeError, match="b is int16: all must be of one dtype"):
+        clgemm.prepare(x, np.ones((41, 20), np.int16))
+
+
 def test_host_arrays_are_multiplied_on_the_device(device):
     """They are read at each call, like those of the device."""
     a, b = whole(30, 20), whole(20, 10)

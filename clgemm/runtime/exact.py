@@ -73,6 +73,7 @@ def bind(
     space: Workspace,
     rows: int = 0,
     is_symmetric: bool = False,
+    is_alone: bool = False,
 ) -> BoundCall:
     """Return what computes C = A B, or adds it to C if `beta` is 1, built and set up.
 
@@ -83,6 +84,8 @@ def bind(
         its rows one after the other then. With 0, all of C is computed.
     is_symmetric : bool, optional
         Whether B is A's transpose, so that half of C may be computed and mirrored.
+    is_alone : bool, optional
+        Whether nobody else uses its kernels.
 
     Raises
     ------
@@ -99,7 +102,7 @@ def bind(
     if not on_tensors and (reason := _verdict(device, types).reason):
         raise RejectedError(f"{device.label} does not multiply {types.c}: {reason}")
     allowed = None if on_tensors else False
-    return _bound(layouts, types, device, space, rows, is_symmetric, allowed)
+    return _bound(layouts, types, device, space, rows, is_symmetric, allowed, is_alone=is_alone)
 
 
 def _bound(
@@ -111,6 +114,7 @@ def _bound(
     is_symmetric: bool,
     on_tensors: bool | None,
     is_in_place: bool | None = None,
+    is_alone: bool = False,
 ) -> BoundCall:
     a, b, c = layouts
     found = None
@@ -124,7 +128,8 @@ def _bound(
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
     work = lane_work(types, math.prod(c.shape) * a.columns)
     is_long = work >= least_long_work(device)
-    return BoundCall(space, space.bind(found.plan, device), found.swapped, starts, is_long)
+    bind_plan = space.bind_alone if is_alone else space.bind
+    return BoundCall(space, bind_plan(found.plan, device), found.swapped, starts, is_long)
 
 
 def _is_on_tensors(

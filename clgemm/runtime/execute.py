@@ -187,10 +187,17 @@ def bind_alone(
     """
     space = workspace(c.queue)
     found = planned(device, problem)
-    bound = space.bind_alone(found.plan, device)
-    call = settled(BoundCall(space, bound, found.swapped), alpha, a, b, beta, c)
-    assert bound.kernels is not None  # `bind_alone` has set them up
-    for launch in bound.kernels.launches:
+    bound = BoundCall(space, space.bind_alone(found.plan, device), found.swapped)
+    return settled_alone(bound, alpha, a, b, beta, c)
+
+
+def settled_alone(
+    bound: BoundCall, alpha: float, a: DeviceArray, b: DeviceArray, beta: float, c: DeviceArray
+) -> DeviceCall:
+    """Return a plan that `Workspace.bind_alone` has bound with its device arrays set."""
+    call = settled(bound, alpha, a, b, beta, c)
+    assert call.plan.kernels is not None  # `bind_alone` has set them up
+    for launch in call.plan.kernels.launches:
         launch.settle(call.buffers)
     return call
 
