@@ -206,7 +206,7 @@ def verified() -> Table:
         columns=[
             *("family", "precision"),
             *(f"{x['device']['name']}, {runtime(x)}" for x in found),
-            "a GPU",
+            "by any GPU",
         ],
         align="ll" + "r" * len(found) + "l",
         rows=rows,
@@ -426,7 +426,7 @@ def syrk() -> Table:
                 f"{each[0]['n']} × {each[0]['k']}",
                 *(f"{median(ms):.3g}" for ms in (ours, theirs[0], one, theirs[1])),
                 *(
-                    f"{median(peer / own for peer, own in zip(pair, mine, strict=True)):.2f}"
+                    f"{median(pair) / median(mine):.2f}"
                     for pair, mine in zip(theirs, (ours, one), strict=True)
                 ),
             ]

@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--side",
         choices=["auto", "host", "device"],
-        help="compute float32 products on the faster side (auto), by NumPy, or on the device",
+        help="compute products on the faster side (auto), by NumPy, or on the device, if it can",
     )
     parser.add_argument(
         "--measure",

@@ -117,9 +117,19 @@ def _read_file(file: Path) -> list[Verified]:
         return []
 
 
+def _relation(other: Identity, device: Identity) -> str:
+    """Return in words what a verified device has in common with a device."""
+    if other == device:
+        return "this device"
+    if other.name != device.name:
+        return "the same architecture"
+    names = sorted(Identity._fields, key=lambda name: name != "driver")
+    differing = next(name for name in names if getattr(other, name) != getattr(device, name))
+    return f"this device with another {differing}"
+
+
 def verification(device: Identity, family: str, records: tuple[Verified, ...]) -> str:
     """Return in words whether a family's kernels are verified on a device, or on one like it."""
-    relations = "the same architecture", "this device with another driver", "this device"
     ranked = []
     for record in records:
         other = record.device
@@ -130,8 +140,9 @@ def verification(device: Identity, family: str, records: tuple[Verified, ...]) -
                 ranked.append((rank, record))
     if not ranked:
         return "not verified"
-    (is_current, nearness, date), best = max(ranked, key=lambda pair: pair[0])
+    (is_current, _, date), best = max(ranked, key=lambda pair: pair[0])
+    relation = _relation(best.device, device)
     if not is_current:
-        return f"not verified: the kernels changed since {date} ({relations[nearness]})"
+        return f"not verified: the kernels changed since {date} ({relation})"
     worst = max(counts["worst"] for counts in best.precisions.values())
-    return f"verified on {relations[nearness]}, {date}; largest error {worst:.2g} of the bound"
+    return f"verified on {relation}, {date}; largest error {worst:.2g} of the bound"
