@@ -33,12 +33,13 @@ from clgemm.transfer.multiply import multiply_exactly
 TURNS = 5
 IDLE_S = 0.2  # after which the idle threads of NumPy's BLAS do not spin any more
 TURN_S = 0.02  # short products are repeated for so long
-CHECKED_ROWS = 64
+CHECKED_ROWS, CHECKED_WORK = 64, 2**28  # rows of A, and their multiply-adds, at most
 
 DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float16", "bool")
 ON_GPUS = ("float64", "complex64", "complex128")  # on processors, NumPy's BLAS makes them
 SIZES = (64, 128, 256, 512, 1000, 2000)
-LONGEST_S = 1.0  # what takes longer is timed on fewer rows of A: a row takes what a row takes
+# What takes longer by loops, which take as long for each row of A, is timed on fewer rows.
+LONGEST_S, LOOPS = 0.3, ("NumPy", "einsum", "torch", "numba")
 
 SHAPES = (500, 500), (1000, 1000), (2000, 2000), (2000, 300), (3000, 1000)
 # Of the report: clgemm's calls, and for each of its peers the call that it is compared with.
@@ -127,7 +128,7 @@ def timed(device: Device, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
     a, b = _random(rng, n, dtype), _random(rng, n, dtype)
     c = np.empty((n, n), dtype)
     multiply_exactly(a, b, c, device)
-    few = min(n, CHECKED_ROWS)
+    few = min(n, CHECKED_ROWS, max(1, CHECKED_WORK // n**2))
     is_right = np.array_equal(c[:few], exact.expected(a[:few], b, dtype))
     # Each takes the number of rows of A.
     contenders: dict[str, Callable[[int], object]] = {"NumPy": lambda m: np.matmul(a[:m], b)}
@@ -139,9 +140,9 @@ def timed(device: Device, dtype: np.dtype[Any], n: int) -> dict[str, Any]:
         x, y = (cl_array.to_device(device.queue, each) for each in (a, b))
         contenders["clgemm there"] = _waiting(device, lambda m: clgemm.matmul(x[:m], y))
         contenders |= _of_cupy(device, lambda x, y, m: x[:m] @ y, a, b)
-    rows = {name: _affordable(call, n) for name, call in contenders.items()}
+    rows = {name: _affordable(contenders[name], n) for name in LOOPS if name in contenders}
     calls: dict[str, Callable[[], object]] = {"clgemm": lambda: multiply_exactly(a, b, c, device)}
-    calls |= {name: functools.partial(call, rows[name]) for name, call in contenders.items()}
+    calls |= {name: functools.partial(call, rows.get(name, n)) for name, call in contenders.items()}
     times = _raced(calls)
     ms = {name: 1e3 * median(each) * n / rows.get(name, n) for name, each in times.items()}
     found = {"dtype": dtype.name, "n": n, "ms": ms.pop("clgemm"), "numpy_ms": ms.pop("NumPy")}
@@ -157,12 +158,11 @@ def _random(rng: np.random.Generator, n: int, dtype: np.dtype[Any]) -> Any:
 
 def _affordable(call: Callable[[int], object], n: int) -> int:
     """Return for how many rows of A a product does not take long."""
-    m = min(n, 8)
-    call(m)
+    call(1)
     begun = time.perf_counter()
-    call(m)
-    row_s = (time.perf_counter() - begun) / m
-    return n if row_s * n < LONGEST_S else max(8, int(LONGEST_S / row_s / 4))
+    call(1)
+    row_s = time.perf_counter() - begun
+    return n if row_s * n < LONGEST_S else max(1, int(LONGEST_S / row_s / 4))
 
 
 def _of_torch(a: Any, b: Any) -> dict[str, Callable[[int], object]]:
