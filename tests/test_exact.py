@@ -19,7 +19,7 @@ from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.problem import Layout
 from clgemm.core.threads import RejectedError
 from clgemm.hardware.device import Device
-from clgemm.kernels.exact import digits
+from clgemm.kernels.exact import digits, plan
 from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.in_place import (
     ON_TENSORS,
@@ -56,8 +56,9 @@ def able(device):
 
 
 @pytest.fixture(params=["in place", "through transfers"])
-def lanes(request, device):
-    """A device that spreads work-items over lanes, as GPUs do, chosen."""
+def lanes(request, device, monkeypatch):
+    """A device that spreads work-items over lanes, as GPUs do, chosen; it packs its operands."""
+    monkeypatch.setattr(plan, "in_place", lambda *_: None)
     config = TINY if request.param == "through transfers" else None
     like = Device(device.cl_device, transfer=config)
     # With so many units the tiles are small, which compiles fast.
@@ -148,8 +149,6 @@ def test_tiles_edges_and_a_long_k(able, every_size, made, dtype, sizes):
 @pytest.mark.parametrize("dtype", ["i1", "i4", "b1", "f2"])
 def test_blocks_of_large_products(able, every_size, made, dtype, monkeypatch):
     """Panels that do not fit into scratch memory, and launches that would take long."""
-    from clgemm.kernels.exact import plan
-
     monkeypatch.setattr(plan, "PANEL_BYTES", 2**14)
     monkeypatch.setattr(plan, "LAUNCH_WORK", 2**16)
     monkeypatch.setattr(plan, "DEPTH", 40)
@@ -481,11 +480,9 @@ def made_in_place(device, types, x, y, tile, count, on_tensors):
     words = way.depth * way.slices
     depth = round_up(ceil_div(words, count), 16)
     way = way._replace(swapped=count > 1, tile=tile, depth=depth, slices=ceil_div(words, depth))
-    plan = in_place_plan(way, *layouts, types, limits, on_tensors)
-    assert (plan.steps[0].config.fused_split_k, plan.steps[0].config.tensors) == (
-        way.slices > 1,
-        on_tensors,
-    )
+    made = in_place_plan(way, *layouts, types, limits, on_tensors)
+    config = made.steps[0].config
+    assert (config.fused_split_k, config.tensors) == (way.slices > 1, on_tensors)
     space = workspace(device.queue)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     bases = [z if z.base is None else z.base for z in (x, y, c)]
@@ -493,7 +490,7 @@ def made_in_place(device, types, x, y, tile, count, on_tensors):
     order = (1, 0, 2) if way.swapped else (0, 1, 2)
     slots = {slot: buffers[i] for slot, i in zip("abc", order, strict=True)}
     adds = 0 if types.c == "f2" else 1
-    event = space.enqueue(space.bind(plan, device), slots, (1.0, float(adds), 0, 0, 0))
+    event = space.enqueue(space.bind(made, device), slots, (1.0, float(adds), 0, 0, 0))
     found = np.empty_like(c)
     cl.enqueue_copy(device.queue, found, buffers[2], wait_for=[event])
     with np.errstate(over="ignore"):
