@@ -2,8 +2,9 @@
 //   a[i*a_row + p*a_column]   m x k
 //   b[p*b_row + j*b_column]   k x n
 //   c[i*c_row + j*c_column]   m x n
-// A work-group computes TILE_M x TILE_N of C from one slice of k,
-// `depth` words of it. STEPS words of k of both operands lie in local memory while the next ones come into registers.
+//   slices_out, counters      as in split_k/fused.cl: sums of slices, in the order of work-items
+// A work-group computes TILE_M x TILE_N of C from one slice of k, `depth` words of it. STEPS words of k of both operands
+// lie in local memory, PADDING words apart, while the next ones come into registers.
 // With TENSORS, ITEMS_M x ITEMS_N warps compute a block each by tensor cores (mma.sync), in blocks of 16 x 8; doubles need
 // compute capability 9.0, the others 8.0. Otherwise there are as many work-items, whose rows and columns lie in between
 // those of the others. Elsewhere than on NVIDIA's GPUs, TENSORS is written without tensor cores, for tests.
