@@ -206,9 +206,7 @@ class Request(NamedTuple):
             one = np.empty(1, self.dtype)
             like = np.lib.stride_tricks.as_strided(one, self.shape, self.strides)
             return np.empty_like(like)  # takes the order of the strides and reads no element
-        if self.dtype == FLOAT32:
-            return kept_memory.empty_result(self.shape, self.order)
-        return np.empty(self.shape, self.dtype, self.order)
+        return kept_memory.empty_result(self.shape, self.order, self.dtype)
 
 
 def is_float32(x: Any) -> bool:

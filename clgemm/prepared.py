@@ -20,13 +20,11 @@ from clgemm.runtime.operands import (
     common_queue,
     indexable,
     is_device,
-    layouts_of,
     overlaps_either,
     own_transpose,
     problem_of,
     require_out,
 )
-from clgemm.runtime.workspace import workspace
 from clgemm.transfer.call_cache import DTYPES
 from clgemm.transfer.multiply import multiply, multiply_exactly
 
@@ -41,24 +39,19 @@ class PreparedProduct:
     """
 
     def __init__(
-        self, alpha: float, a: AnyArray, b: AnyArray, beta: float, out: AnyArray, precision: str
+        self, alpha: float, a: AnyArray, b: AnyArray, beta: float, out: AnyArray, mode: Any
     ) -> None:
         self.a, self.b, self.out = a, b, out
         self._alpha, self._beta = alpha, beta
-        self._precision: Any = precision
+        self._precision = mode
         self._call: DeviceCall | None = None
         if is_device(out) and alpha and 0 not in (*out.shape, a.shape[-1]):
-            device = of_queue(out.queue)
             if out.dtype == FLOAT32:
-                problem, _ = problem_of(a, b, out, precision, beta)
-                self._call = bind_alone(problem, device, alpha, a, b, beta, out)
+                problem, _ = problem_of(a, b, out, mode, beta)
+                self._call = bind_alone(problem, of_queue(out.queue), alpha, a, b, beta, out)
             else:
-                types = exact.types_of(a, b, out)._replace(precision=precision)
-                space, layouts = workspace(out.queue), layouts_of(a, b, out)
-                is_symmetric = own_transpose(a, b)
-                bound = exact.bind(
-                    layouts, types, device, space, is_symmetric=is_symmetric, is_alone=True
-                )
+                with precision(mode):
+                    bound = exact.bind_arrays(a, b, out, own_transpose(a, b), is_alone=True)
                 self._call = settled_alone(bound, alpha, a, b, beta, out)
 
     def __call__(self, wait_for: Sequence[cl.Event] = ()) -> AnyArray:
@@ -162,8 +155,7 @@ def prepare(
     if out is None:
         if beta:
             raise ValueError(f"beta={beta} needs out, whose former contents it multiplies")
-        is_new_host = dtype != FLOAT32 and queue is None
-        out = np.empty(shape, dtype) if is_new_host else allocated(x, shape, "C", queue, dtype)
+        out = allocated(x, shape, "C", queue, dtype)
     require_out(out, shape, dtype)
     if out.size and overlaps_either(out, x, y):
         raise ValueError("out may share elements with a or b")

@@ -14,14 +14,13 @@ import pyopencl as cl
 
 from clgemm.core.cache import forgettable, warn_once
 from clgemm.core.plan import Plan, expected_us
+from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem
 from clgemm.core.threads import RejectedError
 from clgemm.core.traits import Limits
-from clgemm.hardware.device import Device, where
+from clgemm.hardware.device import Device, of_queue, where
 from clgemm.kernels.exact.complexes import RealProduct
-from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.plan import (
-    ExactDoublesConfig,
     ExactPlan,
     exact_plan,
     kernels,
@@ -40,15 +39,21 @@ from clgemm.runtime.workspace import Workspace, workspace
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
 TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
 TRIED_ON_TENSORS = ((70, 300, 33), (300, 700, 300), (9, 40, 20_000))
-ON_TENSORS = DigitsProductConfig, ExactDoublesConfig
 HALVES_K = 3000
 LEAST_US = 50.0  # of a complex product, below which its plan as a real one is not looked for
 
 
 def types_of(a: Any, b: Any, c: Any) -> Types:
-    """Return the dtypes of three arrays by NumPy's kind and size."""
-    in_a, in_b, in_c = (f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c))
-    return Types(in_a, in_b, in_c)
+    """Return the dtypes of three arrays by NumPy's kind and size, with the precision that holds."""
+    names = (f"{x.dtype.kind}{x.dtype.itemsize}" for x in (a, b, c))
+    return Types(*names, *((chosen_precision(),) if c.dtype.char in "eF" else ()))
+
+
+def bind_arrays(a: Any, b: Any, c: Any, is_symmetric: bool, is_alone: bool = False) -> BoundCall:
+    """Return what computes C = A B of device arrays, as `bind` does."""
+    place = of_queue(c.queue), workspace(c.queue)
+    layouts, types = layouts_of(a, b, c), types_of(a, b, c)
+    return bind(layouts, types, *place, is_symmetric=is_symmetric, is_alone=is_alone)
 
 
 @forgettable
@@ -185,8 +190,8 @@ def _uses_tensors(
     layouts: Layouts, types: Types, limits: Limits, rows: int, is_symmetric: bool
 ) -> bool:
     found = _plan(layouts, types, limits, rows, is_symmetric, None)
-    configs = [step.config for step in found.plan.steps] if found else []
-    return any(isinstance(x, ON_TENSORS) or getattr(x, "tensors", False) for x in configs)
+    steps = found.plan.steps if found else ()
+    return any(getattr(step.config, "tensors", False) for step in steps)
 
 
 @forgettable

@@ -214,8 +214,12 @@ class _Pool:
 _pool = _Pool()
 
 
-def empty_result(shape: tuple[int, ...], order: Literal["C", "F"]) -> npt.NDArray[np.float32]:
-    """Return a new, uninitialised float32 array: ``numpy.empty``, if it is not large."""
+def empty_result(
+    shape: tuple[int, ...], order: Literal["C", "F"], dtype: npt.DTypeLike = np.float32
+) -> npt.NDArray[Any]:
+    """Return a new, uninitialised array: ``numpy.empty``, but for large ones of float32."""
+    if dtype != np.float32:
+        return np.empty(shape, dtype, order)
     size_bytes = FLOAT_BYTES * math.prod(shape)
     if not LEAST_BYTES <= size_bytes <= _most_bytes():
         return np.empty(shape, np.float32, order)

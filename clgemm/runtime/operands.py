@@ -336,9 +336,9 @@ def allocated(
     queue: cl.CommandQueue | None,
     dtype: np.dtype[Any] = FLOAT32,
 ) -> AnyArray:
-    """Return a new, uninitialised array on the same side as `like`; on the host, of float32."""
+    """Return a new, uninitialised array on the same side as `like`."""
     if isinstance(like, np.ndarray):
-        return kept_memory.empty_result(shape, order)
+        return kept_memory.empty_result(shape, order, dtype)
     import pyopencl as cl
 
     from clgemm.runtime.events import EventsOnDemand

@@ -154,16 +154,13 @@ def multiply_exactly(
         a, b = (
             zeros(c, shape, "C", queue, c.dtype) for shape in ((c.shape[-2], 1), (1, c.shape[-1]))
         )
-    types = exact.types_of(a, b, c)
-    if c.dtype.char in "eF":
-        types = types._replace(precision=chosen_precision())
-    is_symmetric = types.a == types.b and own_transpose(a, b)
+    is_symmetric = a.dtype == b.dtype and own_transpose(a, b)
     if not isinstance(c, np.ndarray):
-        space, device = workspace(c.queue), of_queue(c.queue)
         x, y = (duplicate_memory(x, c.queue) if overlap(x, c) else x for x in (a, b))
-        bound = exact.bind(layouts_of(x, y, c), types, device, space, is_symmetric=is_symmetric)
+        bound = exact.bind_arrays(x, y, c, is_symmetric)
         execute(bound, 1.0, x, y, 0.0, c)
         return None if is_empty or x is not a or y is not b else bound
+    types = exact.types_of(a, b, c)
     device = chosen()[0] if device is None else device
     if is_optional and c.dtype.char in "dFD" and device.limits.has_vectors:
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")

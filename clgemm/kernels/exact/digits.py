@@ -73,6 +73,7 @@ class DigitsProductConfig(KernelConfig):
     )
     # 384 work-items start with 168 registers each; the kernel then divides the registers anew.
     options: ClassVar[tuple[str, ...]] = ("-cl-nv-maxrregcount=168",)
+    tensors: ClassVar[bool] = True
     rows: ClassVar[int] = ROWS_A  # of a panel of A
     columns: ClassVar[int] = ROWS_B  # of a panel of B
 

@@ -56,8 +56,10 @@ STEPS = 16  # words of k in local memory
 PADDING = {4: 8, 8: 4, 16: 2}  # words behind a step there, by the bytes of a word
 MOST_SLICES, LEAST_STEPS = 64, 2  # slices of k; times STEPS words in each
 WAVES = 1, 2, 4  # work-groups of all slices on a compute unit
-# Microseconds on an H200, fitted to 1,200 random products: of a launch; of slices, and of each of
-# them. Bytes that are stored and read in one.
+# Of a launch on an H200: a display waits for it, and other GPUs take many times as long.
+LONGEST_US = 2e4
+# Microseconds on an H200: of a launch; of slices, and of each of them. Bytes that are stored and
+# read in one.
 LAUNCH_US, SLICES_US, SLICE_US, STORED_PER_US, READ_PER_US = 7.0, 3.0, 0.3, 1e6, 4e6
 
 
@@ -170,6 +172,8 @@ def in_place(
 ) -> InPlace | None:
     """Return the way that is expected to be fastest; None if there is none for these dtypes.
 
+    A launch that would take long is none.
+
     Parameters
     ----------
     on_tensors : bool, optional
@@ -179,7 +183,7 @@ def in_place(
         return None
     if types.c[0] in "bc" and types.c != types.a:  # its elements are loaded as they are
         return None
-    lane, tiles_here = _tiles_that_fit(types, limits, on_tensors)
+    lane, tiles_here = tiles_that_fit(types, limits, on_tensors)
     words, matrices = ceil_div(a.columns, WORDS.get(lane, 1)), math.prod(c.batch)
     sizes = c.rows, c.columns, a.columns, matrices
     found = []
@@ -191,7 +195,8 @@ def in_place(
                 depth = round_up(ceil_div(words, count), STEPS)
                 cuts = ceil_div(words, depth)
                 us = _expected_us(sizes, types, tile, tiles, depth, cuts, limits)
-                found.append(InPlace(us, swapped, tile, depth, cuts))
+                if us <= LONGEST_US:
+                    found.append(InPlace(us, swapped, tile, depth, cuts))
     return min(found, default=None)
 
 
@@ -211,7 +216,7 @@ def lane_of(types: Types, limits: Limits, on_tensors: bool | None) -> tuple[int,
 
 
 @functools.lru_cache(maxsize=256)
-def _tiles_that_fit(
+def tiles_that_fit(
     types: Types, limits: Limits, on_tensors: bool | None
 ) -> tuple[int, tuple[Tile, ...]]:
     """Return what is multiplied, and the tiles whose work-groups fit the device."""

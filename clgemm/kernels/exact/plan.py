@@ -227,6 +227,7 @@ class ExactDoublesConfig(GroupsConfig):
         "tensor_core/barriers.cl",
     )
     options: ClassVar[tuple[str, ...]] = digits.DigitsProductConfig.options
+    tensors: ClassVar[bool] = True
 
     @property
     def items(self) -> int:
@@ -425,27 +426,11 @@ def exact_plan(
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
     way = in_place(a, c, types, limits, on_tensors) if is_in_place is not False else None
-    if way is None:
-        return _packed_plan(a, b, c, types, limits, is_half, on_tensors)
-    packed = None if is_in_place else _packed_us(a, c, types, limits, on_tensors)
-    if packed is not None and packed < way.us:
-        found = _packed_plan(a, b, c, types, limits, is_half, on_tensors)
-        if found is not None:
-            return found
+    if way is None or not is_in_place:
+        packed = _packed_plan(a, b, c, types, limits, is_half, on_tensors)
+        if way is None or (packed is not None and packed.us < way.us):
+            return packed
     return ExactPlan(in_place_plan(way, a, b, c, types, limits, on_tensors), way.swapped, way.us)
-
-
-def _packed_us(
-    a: Layout, c: Layout, types: Types, limits: Limits, on_tensors: bool | None
-) -> float:
-    whole = _whole(a, c, types)
-    return expected_us(whole, product_config(types, whole, limits, on_tensors), limits)
-
-
-def _whole(a: Layout, c: Layout, types: Types) -> Shape:
-    """Return the sizes of a product in numbers, of which a complex element has two."""
-    parts = 2 if types.c[0] == "c" else 1
-    return Shape(c.rows, parts * c.columns, parts * a.columns, math.prod(c.batch))
 
 
 def _packed_plan(
@@ -464,8 +449,8 @@ def _packed_plan(
         types = types._replace(a=types.b, b=types.a)
     is_complex = types.c[0] == "c"
     parts = 2 if is_complex else 1  # numbers of an element
-    sizes = _whole(a, c, types)
-    whole = _Sizes(*sizes[:3])
+    whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
+    sizes = Shape(*whole, math.prod(c.batch))
     config = product_config(types, sizes, limits, on_tensors)
     us = 0.0 if limits.has_vectors else expected_us(sizes, config, limits)
     in_digits = isinstance(config, DigitsProductConfig)

@@ -1,4 +1,4 @@
-// The types of lanes and results, by the numbers of clgemm/kernels/exact/plan.py.
+// The types of lanes and results, by the numbers of clgemm/kernels/exact/types.py.
 //   LANE     0 bits (32 of k in a word), 1 ushort, 2 uint, 3 ulong, 4 float, 5 double,
 //            6 bytes (four of k in a word), 7 float16 (two of k in a word, whose sums are float),
 //            8 complex float, 9 complex double

@@ -24,7 +24,7 @@ RESULTS = {
     "c16": (DOUBLE, 8),
 }
 COMPLEX_STORED = {"c8": 10, "c16": 11}  # the same, of complex lanes
-STORED_BYTES = (1, 1, 2, 4, 8, 2, 8, 4, 8, 4, 8, 16)
+STORED_BYTES = (1, 1, 2, 4, 8, 2, 8, 4, 8, 4)
 # What tensor cores make: kinds of results, and dtypes.
 INTEGERS, HALVES, COMPLEX = "biu", ("f2", "f2", "f2"), ("c8", "c8", "c8")
 IN_BYTES, SIGNED = ("b1", "i1", "u1"), "i1"
