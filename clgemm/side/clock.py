@@ -12,6 +12,7 @@ from typing import Any
 
 KEPT = 5  # measurements
 WORK_STEP = 4.0  # of classes: how many times as many multiply-adds the next one has
+LONGEST_OPENING_S = 100.0
 SIDES = (2, 8, 32, 128, 512)  # of classes: lower bounds of the shortest side
 
 
@@ -138,10 +139,12 @@ class Clock:
         Of NumPy.
     device : Rates
         Of the device that is taken if the program names none.
+    opening_s : float
+        Seconds that a process takes to open it; 0.0 if that is unknown.
     """
 
     def __init__(self) -> None:
-        self.host, self.device = Rates(), Rates()
+        self.host, self.device, self.opening_s = Rates(), Rates(), 0.0
         self._named: dict[Any, Rates] = {}
 
     def of(self, devices: Any) -> Rates:
@@ -152,10 +155,14 @@ class Clock:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
-        return {"host": self.host.as_list(), "device": self.device.as_list()}
+        rates = {"host": self.host.as_list(), "device": self.device.as_list()}
+        return rates | {"opening": self.opening_s}
 
     def load(self, entry: Any) -> None:
         """Take over what `as_dict` returned, if it is valid."""
         if isinstance(entry, Mapping):
             self.host.load(entry.get("host"))
             self.device.load(entry.get("device"))
+            opening = entry.get("opening")
+            if isinstance(opening, float) and 0 < opening < LONGEST_OPENING_S:
+                self.opening_s = self.opening_s or opening

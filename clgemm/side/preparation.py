@@ -40,7 +40,7 @@ WORK_SHARE, TRIALS_SHARE = 0.02, 0.02
 # look for answers.
 READ_US, CHILD_US, REQUEST_US, POLL_US = 4e3, 1.6e4, 300.0, 50.0
 OPENING_SHARE = 0.03  # an opening that is so short beside the time so far is no risk
-OPENING_S = 0.6  # of an opening that was not measured
+OPENING_S = 0.4  # of an opening that was not measured
 WORTH = 2.0  # how many openings the last run of the program must have been able to save
 LONG_US = 1e6  # a product that may be waited for takes longer; others give way to child processes
 LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
@@ -104,9 +104,8 @@ class State:
         self._spent_us = self._worked_us = 0.0
         self._is_started = self._has_read = False
         self._requests: dict[int, Entry] = {}
-        # Of the last run of this program: what it stored, what its products took and how many there
-        # were, and what the device would have saved.
-        self._before: dict[str, Any] = {}
+        # Of the last run of this program: what its products took and how many there were, and what
+        # the device would have saved.
         self._program = ""
         self._products: dict[str, tuple[float, int, float]] = {}
         self._expected_s = 0.0
@@ -128,7 +127,7 @@ class State:
             return False
         device = device or 0.2 * host
         is_known = entry.estimate_us and not entry.is_requested
-        left_s = (0.0 if self.is_open else self.opening_s()) + (0.0 if is_known else UNPREPARED_S)
+        left_s = (0.0 if self.is_open else _opening_s()) + (0.0 if is_known else UNPREPARED_S)
         return host > device + 1e6 * left_s and self.open()
 
     def advance(self, entry: Entry, us: float, number: int = 1) -> None:
@@ -266,14 +265,9 @@ class State:
         with contextlib.suppress(Exception):  # the program's logging handlers may raise anything
             _warn_once(f"clgemm: NumPy multiplies: {reason}")
 
-    def opening_s(self) -> float:
-        """Return what opening the device is expected to take this process."""
-        measured = self._before.get("opening")
-        return measured if isinstance(measured, float) else OPENING_S
-
     def _pays(self) -> bool:
         """Return whether to open the device now."""
-        cost, elapsed = self.opening_s(), self.elapsed_s()
+        cost, elapsed = _opening_s(), self.elapsed_s()
         # A program that would take half the time may lose more, if it ends just after that.
         risk = max(OPENING_SHARE, (self.gain_s / elapsed) ** 2 / 4)
         if self.gain_s > cost and cost < risk * elapsed:
@@ -307,8 +301,8 @@ class State:
 
         may_hold[:] = [resident.any_held]
         self.is_open = True
-        self._before["opening"] = time.perf_counter() - begun
-        log.info("opened the device in %.2f s", self._before["opening"])
+        clock.opening_s = time.perf_counter() - begun
+        log.info("opened the device in %.2f s", clock.opening_s)
         return True
 
     def recall(self, entry: Entry) -> None:
@@ -336,7 +330,6 @@ class State:
         before = recall(self._program)
         if not isinstance(before, dict):
             return
-        self._before = before
         products = before.get("products")
         for key, found in products.items() if isinstance(products, dict) else ():
             if not _are_times(found):
@@ -357,7 +350,7 @@ class State:
             products = {
                 _signature(e): [e.host.us, e.calls, e.device.us] for e in known[:MOST_STORED]
             }
-            remember(self._program, {"opening": self.opening_s(), "products": products})
+            remember(self._program, {"products": products})
             remember(_machine_key(), clock.as_dict())
 
 
@@ -385,6 +378,11 @@ def begin() -> None:
 
     if trial.start(is_urgent=True, does_rest=may_prepare()):
         remember(OPENED, True)
+
+
+def _opening_s() -> float:
+    """Return what opening the device is expected to take this process."""
+    return clock.opening_s or OPENING_S
 
 
 def _identity(devices: Any) -> Any:

@@ -502,6 +502,7 @@ def test_an_interrupt_reaches_the_program_alone(device, tmp_path):
         time.sleep(0.02)
     assert all(os.getpgid(pid) != program.pid for pid in supervisors(tmp_path)[:1])
     assert os.getpriority(os.PRIO_PROCESS, supervisors(tmp_path)[0]) == 19
+    assert os.sched_getscheduler(supervisors(tmp_path)[0]) == os.SCHED_IDLE
     os.killpg(program.pid, signal.SIGINT)
     assert program.communicate()[1].endswith("KeyboardInterrupt\n")
     assert program.returncode == -signal.SIGINT
