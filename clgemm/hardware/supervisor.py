@@ -27,6 +27,7 @@ from typing import Any
 
 TICK_SECONDS = 0.25
 FINISH_SECONDS = 7.0  # what workers have to finish their job once the parent has ended
+OUTLIVES_SECONDS = 20.0  # what they have for all jobs of a parent that starts them as it ends
 IDLE_SECONDS = 20.0  # after which workers without a job end
 NICE, PATIENCE = 19, 8  # how much longer than the limit a job of low priority may take
 MOST_REJECTED = 8  # faults that are seen twice, after which a job fails
@@ -53,12 +54,12 @@ def is_passing(text: str) -> bool:
     return PASSING.search(text) is not None
 
 
-def low_priority() -> None:
+def low_priority(is_busy: bool) -> None:
     """Give way to all other processes.
 
-    `nice` alone is not enough: on 16 cores, one process of nice 19 makes a program whose BLAS has
-    16 threads twice as slow, since each product waits for the thread that shares its core. A core
-    that runs nothing but SCHED_IDLE is an idle one to Linux.
+    For those that compute, `nice` alone is not enough: on 16 cores, one process of nice 19 makes a
+    program whose BLAS has 16 threads twice as slow, since each product waits for the thread that
+    shares its core. A core that runs nothing but SCHED_IDLE is an idle one to Linux.
     """
     with contextlib.suppress(OSError):
         if os.name == "nt":
@@ -68,7 +69,7 @@ def low_priority() -> None:
             kernel.SetPriorityClass(kernel.GetCurrentProcess(), 0x40)  # IDLE_PRIORITY_CLASS
         else:
             os.nice(NICE)
-    if sys.platform == "linux":
+    if is_busy and sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
@@ -222,7 +223,7 @@ class Supervisor:
         ``packages``: the folders of packages that workers import, by name. ``module``: what workers
         run. ``folder``: the cache folder, or None. ``workers``: the most of low priority.
         ``limits``: seconds for the start of a worker and for a job. ``rest``: whether to do more
-        than was asked for.
+        than was asked for. ``outlives``: whether to do all of it once the parent has ended.
     """
 
     def __init__(self, settings: Message) -> None:
@@ -281,7 +282,7 @@ class Supervisor:
 
     def _assign(self) -> None:
         """Give waiting jobs to workers, urgent ones first, and start workers for others."""
-        if self.ends_at is not None:
+        if self.ends_at is not None and not self.settings["outlives"]:
             return
         self.waiting.sort(key=lambda job: (not job.get("urgent"), job.get("rest", False)))
         free = [worker for worker in self.workers if worker.is_ready and worker.job is None]
@@ -449,8 +450,11 @@ class Supervisor:
         return not (self.workers or self.waiting) and now > self.last_event + IDLE_SECONDS
 
     def _end(self) -> None:
-        """Start nothing any more: the parent has ended."""
+        """Start nothing any more, since the parent has ended, unless that was wanted."""
         if self.ends_at is not None:
+            return
+        if self.settings["outlives"]:
+            self.ends_at = time.monotonic() + OUTLIVES_SECONDS
             return
         self.ends_at = time.monotonic() + FINISH_SECONDS
         # Let each worker finish its job, or the first if it still imports; drop the others.
@@ -536,7 +540,7 @@ def work(settings: Message) -> None:
         os.dup2(null.fileno(), 0)
     os.dup2(2, 1)  # runtimes and compilers print
     if settings["nice"]:
-        low_priority()
+        low_priority(is_busy=True)
     # More threads of the host's BLAS would take cores from the program.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
@@ -568,7 +572,7 @@ def main() -> None:
     with contextlib.suppress(AttributeError, OSError):
         os.setpgid(0, 0)
     if not settings["urgent"]:
-        low_priority()
+        low_priority(is_busy=False)
     Supervisor(settings).run()
 
 

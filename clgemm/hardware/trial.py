@@ -56,7 +56,7 @@ class _EndedError(UncheckedError):
 class _Helper:
     """The supervisor of this process, and what it has answered."""
 
-    def __init__(self, is_urgent: bool, does_rest: bool) -> None:
+    def __init__(self, is_urgent: bool, does_rest: bool, outlives: bool) -> None:
         self.begun = time.monotonic()
         self.devices: dict[str, Any] | None = None  # what the first worker has found
         self.status: dict[str, Any] = {}  # how far the work is
@@ -78,6 +78,7 @@ class _Helper:
             "urgent": is_urgent,
             "first": True,
             "rest": does_rest,
+            "outlives": outlives,
         }
         try:
             _spawn(_command(settings), (theirs_in, theirs_out))
@@ -171,7 +172,7 @@ def is_running() -> bool:
     return _helper is not None and not _helper.has_ended
 
 
-def start(is_urgent: bool = False, does_rest: bool = False) -> bool:
+def start(is_urgent: bool = False, does_rest: bool = False, outlives: bool = False) -> bool:
     """Start a supervisor unless one runs, and its first worker; return whether one runs then.
 
     Parameters
@@ -180,6 +181,9 @@ def start(is_urgent: bool = False, does_rest: bool = False) -> bool:
         Whether somebody waits for it. Otherwise it gives way to all other processes.
     does_rest : bool, optional
         Whether it goes on with all that may be useful for the device.
+    outlives : bool, optional
+        Whether it does all jobs that it has, for up to `supervisor.OUTLIVES_SECONDS`, once this
+        process has ended.
     """
     global _helper, _impossible
     with _lock:
@@ -193,7 +197,7 @@ def start(is_urgent: bool = False, does_rest: bool = False) -> bool:
         if _impossible:
             return False
         try:
-            _helper = _Helper(is_urgent, does_rest)
+            _helper = _Helper(is_urgent, does_rest, outlives)
         except (OSError, UncheckedError) as error:
             _impossible = str(error)
             return False

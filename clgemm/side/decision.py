@@ -20,7 +20,7 @@ from clgemm.core.cache import note
 from clgemm.core.problem import broadcast_batch
 from clgemm.core.settings import named
 from clgemm.core.threads import RejectedError
-from clgemm.numpy_rules import EXACT_KIND, Request, Sizes
+from clgemm.numpy_rules import COMPLEX64, COMPLEX128, EXACT_KIND, FLOAT64, Request, Sizes
 from clgemm.runtime.operands import own_transpose
 from clgemm.side import preparation
 from clgemm.side.clock import Times, size_class
@@ -44,6 +44,7 @@ LEAST_WORK, LEAST_BY_LOOP = 2**20, 2**16  # multiply-adds
 LEAST_SCATTERED = 2**20  # elements of a matrix without neighbours, which NumPy copies first
 LEAST_BY_ELEMENTS = 2**11  # multiply-adds of a dot with more than two axes
 MOST_ENTRIES = 4096
+BLAS_DTYPES = tuple(map(str, (FLOAT64, COMPLEX64, COMPLEX128)))  # besides float32
 MARGIN = 0.97  # the device computes a product if it takes less than this part of the host's time
 MOST_SLOWER = 8.0  # than the highest rate of either side: a device of which nothing is known
 NEAR = 2.0  # the other side is tried if it is expected to take at most so many times as long
@@ -153,6 +154,11 @@ class Entry:
     def function(self) -> str:
         """NumPy's function."""
         return self.name.partition(" ")[0]
+
+    @property
+    def has_blas(self) -> bool:
+        """Whether NumPy has a BLAS for the dtype, in place of loops of its own."""
+        return not self.dtypes or self.size_class[0].endswith(BLAS_DTYPES)
 
     def expected_us(self) -> tuple[float, float]:
         """Return the expected times of the host and of the device; 0.0 where nothing is known."""

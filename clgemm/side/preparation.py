@@ -29,9 +29,10 @@ log = logging.getLogger(__name__)
 
 START_US = 2e4  # of products before anything is done
 ENOUGH_US = 5e3  # a product is asked for once it has taken so long in all
-# Child processes are started once products that may gain by it have taken so long, divided by the
-# cores: on few cores, the program feels them.
-CHILD_COST_US = 5e5
+# What child processes cost the program, which is slower meanwhile. They are started once products
+# that may gain by it have taken NumPy so long, or at the end of a program of LEAST_LEFT_US.
+CHILD_COST_US, LEAST_LEFT_US = 2e6, 2.5e5
+LIKELY_GAIN = 20  # how many times as much NumPy's loops without a BLAS count: most gain a lot
 # A product is not asked for where others of its class take the device so many times as long.
 TOO_SLOW = 1.25
 # The parts of the time so far that all this may take, and trials of a side.
@@ -196,16 +197,19 @@ class State:
         else:
             self._missing.append(entry)
 
-    def _request_missing(self) -> None:
+    def _request_missing(self, is_at_exit: bool = False) -> None:
         """Have those products computed that may gain by it, if they pay for a child process."""
         self._missing = [each for each in self._missing if each.may_gain(TOO_SLOW)]
-        taken_us = sum(each.calls * each.host.us for each in self._missing)
-        if self._is_started or taken_us * usable_processors() >= CHILD_COST_US:
+        taken_us = sum(
+            each.calls * each.host.us * (1 if each.has_blas else LIKELY_GAIN)
+            for each in self._missing
+        )
+        if self._is_started or taken_us >= (LEAST_LEFT_US if is_at_exit else CHILD_COST_US):
             for each in self._missing:
-                self._request(each)
+                self._request(each, is_at_exit)
             self._missing.clear()
 
-    def _request(self, entry: Entry) -> None:
+    def _request(self, entry: Entry, is_at_exit: bool = False) -> None:
         """Have a child process compute a product, unless one does."""
         if not may_prepare() or entry in self._requests.values():
             return
@@ -214,7 +218,8 @@ class State:
 
         is_urgent = entry.host.us >= LONG_US  # on a busy machine, child processes get no time else
         if not self._is_started:
-            self._is_started = self.is_working = trial.start(is_urgent, does_rest=True)
+            does = {"outlives": True} if is_at_exit else {"does_rest": True}
+            self._is_started = self.is_working = trial.start(is_urgent and not is_at_exit, **does)
         if not self._is_started:
             # The device is used unchecked, from the next large product on.
             log.info("no child process can be started: %s", trial.impossible())
@@ -352,6 +357,8 @@ class State:
             }
             remember(self._program, {"products": products})
             remember(_machine_key(), clock.as_dict())
+            if not (self.reason or self._is_started):
+                self._request_missing(is_at_exit=True)
 
 
 state = State()

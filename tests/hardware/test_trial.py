@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 import os
@@ -457,7 +458,7 @@ def supervisors(folder):
 LEAVES = """
 import os, sys, time
 from clgemm.hardware import trial
-trial.start()
+trial.start(outlives={outlives})
 trial.request("check", device={device!r})
 time.sleep({seconds})
 print("over", flush=True)
@@ -469,7 +470,7 @@ print("over", flush=True)
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0"])
 def test_no_process_outlives_the_program_for_long(end, device, tmp_path):
     """Ten seconds after the program, however it ends, no process and no unfinished file is left."""
-    code = LEAVES.format(device=identity(device), seconds=0.4, end=end)
+    code = LEAVES.format(device=identity(device), seconds=0.4, end=end, outlives=False)
     begun = time.monotonic()
     done = run(code, tmp_path)
     assert done.stdout == "over\n"
@@ -482,9 +483,29 @@ def test_no_process_outlives_the_program_for_long(end, device, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_is_asked_for_at_the_end_is_done_after_it(device, tmp_path):
+    """All jobs, and what they find is on disk; then no process is left."""
+    end = f"""
+for size in (96, 97, 98):
+    lying = (size, size), (size, 1)
+    key = f"product {{size}}"
+    trial.request("product", device={identity(device)!r}, a=lying, b=lying, shape=(size, size),
+                  precision="strict", key=key, is_symmetric=False, dtypes=())"""
+    code = LEAVES.format(device=identity(device), seconds=0, end=end, outlives=True)
+    assert run(code, tmp_path).stdout == "over\n"
+    deadline = time.monotonic() + supervisor.OUTLIVES_SECONDS + 5
+    while supervisors(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not supervisors(tmp_path)
+    read = "print([cache.recall(f'product {n}') for n in (96, 97, 98)])"
+    found = ast.literal_eval(run(f"from clgemm.core import cache\n{read}", tmp_path).stdout)
+    assert all(isinstance(each, float) for each in found), found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_an_interrupt_reaches_the_program_alone(device, tmp_path):
     """Ctrl-C at the terminal does not reach the processes of trials, and the program ends by it."""
-    code = LEAVES.format(device=identity(device), seconds=20, end="")
+    code = LEAVES.format(device=identity(device), seconds=20, end="", outlives=False)
     paths = [str(Path(clgemm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -498,11 +519,13 @@ def test_an_interrupt_reaches_the_program_alone(device, tmp_path):
         text=True,
     )
     deadline = time.monotonic() + 20
-    while len(supervisors(tmp_path)) < 2 and time.monotonic() < deadline:
+    policies = []
+    while os.SCHED_IDLE not in policies and time.monotonic() < deadline:
         time.sleep(0.02)
+        policies = [os.sched_getscheduler(pid) for pid in supervisors(tmp_path)]
+    assert os.SCHED_IDLE in policies  # the worker
     assert all(os.getpgid(pid) != program.pid for pid in supervisors(tmp_path)[:1])
     assert os.getpriority(os.PRIO_PROCESS, supervisors(tmp_path)[0]) == 19
-    assert os.sched_getscheduler(supervisors(tmp_path)[0]) == os.SCHED_IDLE
     os.killpg(program.pid, signal.SIGINT)
     assert program.communicate()[1].endswith("KeyboardInterrupt\n")
     assert program.returncode == -signal.SIGINT

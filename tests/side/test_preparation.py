@@ -15,8 +15,9 @@ from clgemm.side.preparation import State
 OPERANDS = ((500, 500), (500, 1)), ((500, 500), (500, 1)), (500, 500)
 
 
-def an_entry(size=500):
-    return Entry("matmul", (size, size, size, 1), "blas", OPERANDS)
+def an_entry(size=500, dtype=None):
+    kind, dtypes = ("blas", ()) if dtype is None else (f"exact {dtype}", (dtype,) * 3)
+    return Entry("matmul", (size, size, size, 1), kind, OPERANDS, dtypes)
 
 
 class Supervisor:
@@ -24,11 +25,12 @@ class Supervisor:
 
     def __init__(self, monkeypatch):
         self.jobs, self.said, self.devices, self.starts = [], {}, None, 0
-        self.can_start, self.urgent = True, []
+        self.can_start, self.urgent, self.outlives = True, [], []
         for name in ("start", "request", "answers", "found_devices", "impossible"):
             monkeypatch.setattr(trial, name, getattr(self, name))
 
-    def start(self, *_, **__):
+    def start(self, *_, outlives=False, **__):
+        self.outlives.append(outlives)
         self.starts += 1
         return self.can_start
 
@@ -51,7 +53,7 @@ class Supervisor:
 def supervisor(monkeypatch, tmp_path):
     """A process that has just begun, an empty cache, no setting, a supervisor that is played."""
     monkeypatch.delenv("CLGEMM_THRESHOLD")
-    monkeypatch.setattr(preparation, "usable_processors", lambda: 4)
+    monkeypatch.setattr(preparation, "CHILD_COST_US", 1e5)
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "cache"))
     forget_products()
     yield Supervisor(monkeypatch)
@@ -103,17 +105,38 @@ def test_a_product_that_repeats_is_asked_for_once(supervisor, elapsed, opened):
     assert supervisor.said == {}
 
 
-def test_a_child_process_starts_once_products_pay_for_it(supervisor, elapsed, opened, monkeypatch):
-    """On few cores the program feels it. Once it runs, each product is asked for."""
-    monkeypatch.setattr(preparation, "usable_processors", lambda: 2)
+def test_a_child_process_starts_once_products_pay_for_it(supervisor, elapsed, opened):
+    """The program feels it. Once it runs, each product is asked for."""
     first, second, third = an_entry(500), an_entry(100), an_entry(50)
-    run(first, 120, 1e3)
-    run(second, 120, 1e3)
+    run(first, 50, 1e3)
+    run(second, 45, 1e3)
     assert (supervisor.starts, supervisor.jobs) == (0, [])
-    run(second, 20, 1e3)
+    run(second, 10, 1e3)
     assert len(supervisor.jobs) == 2
     run(third, 10, 1e3)
     assert len(supervisor.jobs) == 3
+
+
+def test_what_numpy_has_no_blas_for_pays_sooner(supervisor, elapsed, opened):
+    """Most of such products gain a lot."""
+    for dtype, starts in (("float64", 0), ("int32", 1)):
+        run(an_entry(500, dtype), 50, 1e3)
+        assert supervisor.starts == starts
+
+
+def test_what_is_missing_is_prepared_after_the_program(supervisor, opened, monkeypatch, elapsed):
+    """A short program does not feel it, and the next run finds what it needs."""
+    monkeypatch.setattr(preparation, "CHILD_COST_US", 2e6)
+    entry = an_entry(500)
+    run(entry, 200, 1e3)
+    preparation.state._write()
+    assert (supervisor.starts, supervisor.jobs) == (0, [])  # it was too short for that, too
+    run(entry, 200, 1e3)
+    preparation.state._write()
+    assert len(supervisor.jobs) == 1
+    assert supervisor.outlives == [True]
+    preparation.state._write()
+    assert len(supervisor.jobs) == 1
 
 
 @pytest.mark.parametrize(("seconds", "is_urgent"), [(0.3, False), (3.0, True)])
