@@ -104,12 +104,13 @@ def of_bench(title: str, found: dict[str, Any], **shape: Any) -> Table:
     )
 
 
-def speed() -> Table:
+def speed(is_summary: bool = False) -> Table:
     """Return what ``bench`` measured on the H200, from NumPy arrays and on the device."""
     found = loaded("bench_h200")
     rows = [
         [sizes(case["label"]), *outcome(case["host"]), *outcome(case["device"])]
         for case in found["cases"]
+        if not is_summary or case["label"] in SUMMARY
     ]
     host, device = found["numpy"], found["peers"]["cuBLAS"].split(",")[0]
     return of_bench(
@@ -127,8 +128,17 @@ def speed() -> Table:
             "A ratio is the median over the rounds' ratios.",
             f"NumPy {host['version']}: {host['blas']} with {host['threads']} threads.",
             f"cuBLAS: through {device}, TF32 off.",
+            '"100 of 128": a batch of 100 matrices of 128 a side. T: transposed.',
+            "" if is_summary else LAYOUTS,
         ],
     )
+
+
+SUMMARY = (
+    *("64", "256", "1024", "2048", "4096", "8192", "1000x777x3000", "1024 TT", "1x4096x4096"),
+    *("64x4096x4096", "4096x4096x64", "64x64x100000", "100 of 128", "1000 of 32"),
+)  # of the cases, those on the page
+LAYOUTS = "N: plain. S: every other row. D: every other row and column."
 
 
 def ladder() -> Table:
@@ -453,7 +463,7 @@ def gains() -> Table:
         [
             "a network in plain NumPy, 8192 wide, on a machine with a GPU",
             "`python -m clgemm.accel train.py`",
-            network["rows"][1][4],
+            network["rows"][0][4],
             f"{network['device']}, {network['date']}",
         ],
         [
@@ -485,6 +495,7 @@ VIEWS: dict[str, Callable[[], Table]] = {
     "whole_programs_summary": lambda: whole_programs(is_summary=True),
     "dtypes": dtypes,
     "bench_h200": speed,
+    "bench_h200_summary": lambda: speed(is_summary=True),
     "gains": gains,
     "shared_friends": shared_friends,
     "syrk": syrk,

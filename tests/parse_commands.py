@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import json
 import runpy
 import sys
@@ -31,6 +32,8 @@ def problem(words: list[str]) -> str:
     """Return what is wrong with a command; "" if nothing is, or a package for it is missing."""
     try:
         if words[0] == "-m":
+            if importlib.util.find_spec(words[1]) is None:
+                return ""
             sys.argv = words[1:]
             runpy.run_module(words[1], run_name="__main__", alter_sys=True)
         else:

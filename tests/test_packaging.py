@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -88,3 +89,23 @@ def test_the_release_publishes_without_a_secret():
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
     assert "id-token: write" in workflow
     assert "secrets." not in workflow
+
+
+def test_the_citation_is_that_of_the_project():
+    """CITATION.cff names the project, version, licence, authors and address of pyproject.toml."""
+    text = (ROOT / ".github" / "CITATION.cff").read_text(encoding="utf-8")
+    said = dict(line.split(": ", 1) for line in text.splitlines() if re.match(r"[a-z-]+: ", line))
+    project = PROJECT["project"]
+    assert said["title"] == project["name"]
+    assert said["version"] == project["version"]
+    assert said["license"] == project["license"]
+    assert said["abstract"].strip('"') == project["description"]
+    assert said["repository-code"] == project["urls"]["Source"]
+    listed = re.findall(r"^  - (?:name: )?(.+)$", text.partition("references:")[0], re.M)
+    assert listed == [*(each["name"] for each in project["authors"]), *project["keywords"]]
+
+
+def test_github_finds_the_rules_of_the_repository():
+    """GitHub reads SECURITY.md and CONTRIBUTING.md from .github/."""
+    assert (ROOT / ".github" / "SECURITY.md").exists()
+    assert (ROOT / ".github" / "CONTRIBUTING.md").exists()

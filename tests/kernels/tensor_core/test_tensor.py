@@ -393,7 +393,7 @@ def test_fast_keeps_its_normwise_bound(able, monkeypatch, config, a, b):
 @pytest.mark.parametrize("config", [IN_BYTES, NARROW_IN_BYTES])
 @pytest.mark.parametrize("scale", [1, 4.2, 8])
 def test_low_parts_in_bytes(able, monkeypatch, config, scale):
-    """Normal data keeps the README's bound, and elements of eleven bits lose nothing."""
+    """Normal data keeps a bound of the whole result, and elements of eleven bits lose nothing."""
     force(monkeypatch, config)
     rng = np.random.default_rng(16)
     a, b = (scale * normal(rng, *shape).astype(np.float32) for shape in ((300, 2100), (2100, 400)))
