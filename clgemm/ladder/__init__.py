@@ -78,4 +78,4 @@ def run(
     shape = Shape(*map(operator.index, sizes))
     chosen = get_device() if device is None else find_device(device)
     configured = configure(rung, shape, opencl.target(chosen), **params)
-    return opencl.run(chosen, configured, Problem(shape), repeat)
+    return opencl.run(chosen, configured, Problem(shape, configured.dtype), repeat)

@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, Launch, Pairs, Presets, Rung, Shape, Target
+from clgemm.ladder.rung import (
+    FLOAT_BYTES,
+    Launch,
+    Pairs,
+    Presets,
+    Rung,
+    Shape,
+    Target,
+    square_launch,
+)
 from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
 
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
@@ -345,25 +354,6 @@ class AnySize(Prefetch):
                 "unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c"), 2 * m * n
             ),
         )
-
-
-def square_launch(
-    kernel: str,
-    side: int,
-    covered: tuple[int, int],
-    sizes: tuple[int, ...],
-    buffers: tuple[str, ...],
-    moved: int,
-) -> Launch:
-    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix.
-
-    Parameters
-    ----------
-    moved : int
-        Floats that it reads and writes.
-    """
-    groups = (-(-covered[0] // side), -(-covered[1] // side))
-    return Launch(kernel, sizes, buffers, groups, (side, side), 0, FLOAT_BYTES * moved)
 
 
 @dataclass(frozen=True, kw_only=True)

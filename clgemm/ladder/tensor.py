@@ -31,6 +31,7 @@ class PackedHalves(Rung):
 
     swizzle: int = 8
 
+    pictured = False  # sub-groups read tiles together
     # The compute capabilities that have the instructions: the first and the last one, in words too.
     first: ClassVar[tuple[int, int]]
     last: ClassVar[tuple[int, int]]
