@@ -147,16 +147,17 @@ def ladder() -> Table:
     rungs = [
         [
             str(rung["rung"]),
-            rung["title"],
+            rung["title"] + (f" ({dtype})" if dtype != "float32" else ""),
             f"{rung['gflops']:,.0f}",
             f"{rung['kepler_gflops']:,}" if rung["kepler_gflops"] else "",
         ]
         for rung in found["rungs"]
+        for dtype in [rung.get("dtype", "float32")]
         if rung["toolchain"] == "OpenCL"
     ]
     peers = [["", peer["name"], f"{peer['gflops']:,.0f}", ""] for peer in found["peers"]]
     return Table(
-        title="GFLOP/s of the tutorial's ten kernels and ten more at 4096 × 4096 × 4096",
+        title="GFLOP/s of the ladder's kernels at 4096 × 4096 × 4096",
         device=found["device"],
         driver=found["driver"],
         date=found["date"],

@@ -4,7 +4,7 @@
 ``kernels/ladder``; the README there explains each step.
 
     rung             the base class of rungs: parameters, constraints, launches, memory traffic
-    rungs, tensor    rungs 1 to 16, and 17 to 20 for tensor cores; the choice of parameters
+    rungs, tensor    rungs 1 to 16 and 22, and 17 to 21 for tensor cores; the choice of parameters
     measure          random operands, the check of a result, and medians
     opencl, cuda     running a rung through either toolchain
     climb            the libraries that the rungs are compared with; table and JSON
@@ -39,10 +39,11 @@ def run(
     Parameters
     ----------
     rung : int
-        1 to 20.
+        1 to 22.
     n : int or tuple of int
         The size of square matrices, or (m, n, k). Sizes must be multiples of the tile, except for
-        rung 10. Rungs 19 and 20 need a k of 512 or more.
+        rung 10. Rungs 19 and 20 need a k of 512 or more. Rung 21 multiplies int32, rung 22
+        complex64, and the others float32.
     device : str or int, optional
         As for `clgemm.set_device`. The default is the device of `clgemm.get_device`.
     repeat : int, optional
@@ -55,7 +56,7 @@ def run(
     -------
     Result
         GFLOP/s, the median time in nanoseconds, and the error relative to float64 with the bound
-        that the rung promises.
+        that the rung promises. A product has 2 m n k operations, of complex numbers 8 m n k.
 
     Raises
     ------
@@ -78,4 +79,4 @@ def run(
     shape = Shape(*map(operator.index, sizes))
     chosen = get_device() if device is None else find_device(device)
     configured = configure(rung, shape, opencl.target(chosen), **params)
-    return opencl.run(chosen, configured, Problem(shape), repeat)
+    return opencl.run(chosen, configured, Problem(shape, configured.dtype), repeat)

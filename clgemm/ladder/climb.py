@@ -21,7 +21,7 @@ from clgemm.terminal import Side, figure, json_number, print_table
 
 @dataclass(frozen=True)
 class Peer:
-    """The figures of a library's product.
+    """The figures of a library's product of float32.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Peer:
 
 
 def peers(device: Device, problem: Problem, repeat: int | None = None) -> Iterator[Peer]:
-    """Yield the figures of `clgemm.sgemm`, cuBLAS if CuPy is installed, and NumPy."""
+    """Yield the figures of `clgemm.sgemm`, cuBLAS if CuPy is installed, and NumPy, for float32."""
 
     def timed(name: str, product: Callable[[], Any], fetch: Callable[[Any], Any]) -> Peer:
         def once() -> int:
@@ -122,7 +122,7 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
     cublas = next((peer.gflops for peer in climb.peers if peer.name == "cuBLAS"), 0.0)
     for rung in RUNGS:
         result = climb.find(rung.number, toolchain)
-        head = str(rung.number), rung.title
+        head = str(rung.number), rung.label()
         kepler = f"{rung.kepler_gflops:,}" if rung.kepler_gflops else ""
         if result is None:
             if (rung.number, toolchain) in climb.refusals:
@@ -131,11 +131,13 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
                 yield *head, "cannot run", "", "", kepler, "", ""
             continue
         before = climb.find(rung.before(), toolchain)
+        if before and before.rung.dtype != rung.dtype:
+            before = None
         yield (
             *head,
             figure(result.gflops) if result.correct else "WRONG",
             f"x{result.gflops / before.gflops:.2f}" if before else "",
-            f"{result.gflops / cublas:.2f}" if cublas else "",
+            f"{result.gflops / cublas:.2f}" if cublas and rung.dtype == Rung.dtype else "",
             kepler,
             f"{result.support_share:.1%}" if result.support_share else "",
             f"{result.relative_error:.1e}",
@@ -163,7 +165,7 @@ def print_climb(climb: Climb) -> None:
             print(*(f"  {note}" for note in _notes(climb, toolchain)), sep="\n", end="\n\n")
     if climb.peers:
         print_table(
-            "Other libraries, time of a call by the host's clock",
+            "Other libraries, float32, time of a call by the host's clock",
             ("", "GFLOP/s", "error"),
             ("left", "right", "right"),
             [(p.name, figure(p.gflops), f"{p.relative_error:.1e}") for p in climb.peers],
@@ -202,6 +204,7 @@ def _result_as_dict(result: Result) -> dict[str, Any]:
     return {
         "rung": rung.number,
         "title": rung.title,
+        "dtype": rung.dtype.name,
         "toolchain": result.toolchain,
         "parameters": asdict(rung),
         "gflops": result.gflops,

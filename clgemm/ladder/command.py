@@ -147,7 +147,8 @@ def _require_known(parameters: Iterable[tuple[str, int]], numbers: Iterable[int]
 
 
 def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
-    problem = Problem(Shape(n, n, n))
+    shape = Shape(n, n, n)
+    problem = functools.cache(functools.partial(Problem, shape))  # one for each dtype
     today = datetime.date.today().isoformat()
     climb = Climb(device.name, n, [], {}, [], device.cl_device.driver_version, today)
     toolchains: dict[str, tuple[Target, Callable[[Rung, Problem, int | None], Result]]] = {
@@ -167,11 +168,12 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
                 names = {field.name for field in fields(kind)}
                 given = {name: value for name, value in args.set if name in names}
                 try:
-                    rung = configure(number, problem.shape, target, **given)
+                    rung = configure(number, shape, target, **given)
                 except ValueError as error:
                     climb.refusals[number, toolchain] = str(error)
                 else:
-                    climb.results.append(run(rung, problem, args.repeat))
+                    climb.results.append(run(rung, problem(rung.dtype), args.repeat))
         step("clgemm.sgemm, NumPy and others")
-        climb.peers.extend(peers(device, problem, args.repeat))
+        if any(RUNGS[number - 1].dtype == Rung.dtype for number in numbers):
+            climb.peers.extend(peers(device, problem(Rung.dtype), args.repeat))
     return climb

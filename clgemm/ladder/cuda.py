@@ -53,13 +53,13 @@ class Product:
     Parameters
     ----------
     guard : int
-        Extra floats at the end of each buffer, where tests detect writes.
+        Extra elements at the end of each buffer, where tests detect writes.
     """
 
     def __init__(self, rung: Rung, shape: Shape, guard: int = 0) -> None:
         self._cupy = _cupy()
         self.buffers = {
-            name: self._cupy.empty(size + guard, np.float32)
+            name: self._cupy.empty(size + guard, rung.dtype)
             for name, size in rung.buffers(shape).items()
         }
         module = self._cupy.RawModule(

@@ -113,7 +113,7 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
         able = H200 if RUNGS[each - 1].missing(target) else target
         rungs.append(configure(each, shape, able, **given))
     said = story(kind)
-    print(f"Rung {number}: {kind.title} ({kind.file})\n")
+    print(f"Rung {number}: {kind.label()} ({kind.file})\n")
     if missing := kind.missing(target):
         print(textwrap.fill(f"Cannot run here: {missing}.", COLUMNS), end="\n\n")
     for name in SHOWN:

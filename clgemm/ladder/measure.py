@@ -11,12 +11,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.ladder.rung import Rung, Shape
+from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape
 
 REPEAT = 10
 PATIENCE_NS = 2_000_000_000  # after this time the repetitions end, but not before the third
 
-Matrix = npt.NDArray[np.float32]
+Matrix = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ class Result:
     time_ns : int
         The kernels' time by the device's clock, as the median of all runs but the first.
     relative_error : float
-        The largest |C - C_ref| / (|A| |B|), where C_ref is computed in float64.
+        The largest |C - C_ref| / (|A| |B|), where C_ref is computed in float64. For integers, the
+        largest difference from NumPy's product.
     error_bound : float
         The bound on `relative_error` that the rung promises.
     support_share : float
@@ -55,7 +56,7 @@ class Result:
     @property
     def gflops(self) -> float:
         """Billions of operations per second, without those of padding."""
-        return self.shape.flops / self.time_ns
+        return self.rung.flops(self.shape) / self.time_ns
 
     @property
     def correct(self) -> bool:
@@ -64,31 +65,62 @@ class Result:
 
 
 class Problem:
-    """Random operands of a product, and its result in float64.
+    """Random operands of a product, and its result in twice the precision.
 
     Attributes
     ----------
-    a, b : float32 arrays, shapes (m, k) and (k, n), Fortran-ordered
-        Uniform between -1 and 1.
+    a, b : arrays of `dtype`, shapes (m, k) and (k, n), Fortran-ordered
+        Uniform between -1 and 1, also their imaginary parts; integers in the dtype's whole range.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, dtype: np.dtype[Any] = Rung.dtype) -> None:
         rng = np.random.default_rng(0)
-        self.shape = shape
-        self.a: Matrix = 2 * rng.random((shape.k, shape.m), np.float32).T - 1
-        self.b: Matrix = 2 * rng.random((shape.n, shape.k), np.float32).T - 1
+        self.shape, self.dtype = shape, dtype
+        self.a = _random(rng, shape.k, shape.m, dtype).T
+        self.b = _random(rng, shape.n, shape.k, dtype).T
 
     @cached_property
-    def _expected(self) -> npt.NDArray[np.float64]:
-        return self.a.astype(np.float64) @ self.b.astype(np.float64)
+    def _expected(self) -> Matrix:
+        if self.dtype.kind == "i":
+            return integer_product(self.a, self.b)
+        wide = np.result_type(self.dtype, np.float64)
+        expected: Matrix = self.a.astype(wide) @ self.b.astype(wide)
+        return expected
 
     @cached_property
     def _magnitude(self) -> npt.NDArray[np.float64]:
         return np.abs(self.a).astype(np.float64) @ np.abs(self.b).astype(np.float64)
 
-    def relative_error(self, c: npt.NDArray[Any]) -> float:
-        """Return the largest error of an element, relative to |A| |B|; NaN if any is NaN."""
+    def relative_error(self, c: Matrix) -> float:
+        """Return the largest error of an element, relative to |A| |B|; NaN if any is NaN.
+
+        That of an integer is its difference from NumPy's result.
+        """
+        if self.dtype.kind == "i":
+            return float(np.max(np.abs(c.astype(np.int64) - self._expected)))
         return float(np.max(np.abs(c - self._expected) / self._magnitude))
+
+
+def _random(rng: np.random.Generator, rows: int, columns: int, dtype: np.dtype[Any]) -> Matrix:
+    if dtype.kind == "i":
+        limits = np.iinfo(dtype)
+        size = rows, columns
+        whole: Matrix = rng.integers(limits.min, limits.max, size, dtype, endpoint=True)
+        return whole
+    parts = dtype.itemsize // FLOAT_BYTES  # a complex number has two
+    return (2 * rng.random((rows, parts * columns), np.float32) - 1).view(dtype)
+
+
+def integer_product(a: Matrix, b: Matrix) -> Matrix:
+    """Return ``a @ b`` of int32, which NumPy would compute without its BLAS, from float64.
+
+    The numbers are split after 16 bits. Sums of 2**21 products of such halves are exact in float64.
+    """
+    low_a, low_b = (np.bitwise_and(x, 0xFFFF).astype(np.float64) for x in (a, b))
+    high_a, high_b = (np.right_shift(x, 16).astype(np.float64) for x in (a, b))
+    low = (low_a @ low_b).astype(np.int64)
+    middle = (low_a @ high_b).astype(np.int64) + (high_a @ low_b).astype(np.int64)
+    return (low + (middle << 16)).astype(np.int32)
 
 
 class Product(Protocol):

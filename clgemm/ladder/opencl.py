@@ -9,7 +9,7 @@ import pyopencl as cl
 
 from clgemm.hardware.device import Device
 from clgemm.ladder.measure import Matrix, Problem, Result, examine
-from clgemm.ladder.rung import FLOAT_BYTES, Rung, Shape, Target
+from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.story import source
 from clgemm.runtime import programs
 
@@ -55,14 +55,17 @@ class Product:
     Parameters
     ----------
     guard : int
-        Extra floats at the end of each buffer, where tests detect writes.
+        Extra elements at the end of each buffer, where tests detect writes.
     """
 
     def __init__(self, device: Device, rung: Rung, shape: Shape, guard: int = 0) -> None:
+        self._dtype = rung.dtype
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         self.queue = cl.CommandQueue(device.context, device.cl_device, profiling)
         self.buffers = {
-            name: cl.Buffer(device.context, cl.mem_flags.READ_WRITE, FLOAT_BYTES * (size + guard))
+            name: cl.Buffer(
+                device.context, cl.mem_flags.READ_WRITE, rung.dtype.itemsize * (size + guard)
+            )
             for name, size in rung.buffers(shape).items()
         }
         macros = list(rung.macros(target(device)).items())
@@ -93,7 +96,7 @@ class Product:
 
     def read(self, name: str, rows: int, columns: int) -> Matrix:
         """Return the matrix in a buffer."""
-        values = np.empty((columns, rows), np.float32)
+        values = np.empty((columns, rows), self._dtype)
         cl.enqueue_copy(self.queue, values, self.buffers[name])
         return values.T
 

@@ -12,13 +12,12 @@ from typing import Any
 from clgemm.ladder.rung import Rung, Shape, count
 from clgemm.ladder.rungs import RUNGS, AsynchronousCopies, WideLocalReads
 from clgemm.ladder.story import kernel_text, step, story, wgsl_names
-from clgemm.ladder.tensor import PackedHalves
 
 KEPLER_PEERS: dict[str, float] = {"cuBLAS": 3056, "clBlas, tuned": 798, "clBlas": 572}
 # Parameters that the picture does not show.
 COUNTED = 4096  # the size for rungs that were not measured on a device; its tiles all fit
 HIDDEN = {"transpose", "pad", "read_only", "shuffle", "lanes", "swizzle", "split", "reduce"}
-HIDDEN |= {"stages", "work_groups"}
+HIDDEN |= {"stages", "work_groups", "tensor", "pack"}
 SUPPORT = ("transpose.wgsl", "pad.wgsl")
 
 
@@ -68,9 +67,9 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
     is_wide = "width" in names and not {"tile_k"} & names  # C's vectors are adjacent rows
     return {
         "number": kind.number,
-        "title": kind.title,
+        "title": kind.label(),
+        "dtype": kind.dtype.name,
         "file": kind.file,
-        "follows": kind.follows,
         "before": kind.before(),
         "kepler": kind.kepler_gflops,
         "layout": said.layout,
@@ -81,7 +80,7 @@ def _rung(kind: type[Rung]) -> dict[str, Any]:
         "code": [list(line) for line in step(kind)],
         "wgsl": kernel_text(wgsl) if wgsl in wgsl_names() else None,
         "parameters": sorted(names - HIDDEN),
-        "pictured": not issubclass(kind, PackedHalves),
+        "pictured": kind.pictured,
         "local": sample.local_memory_bytes > 0,
         "wide_rows": is_wide,
         "wide_columns": is_wide and "work_n" in names,

@@ -59,7 +59,7 @@ def _stairs(axes: Any, toolchains: Mapping[str, Mapping[int, float]]) -> None:
         )
     shown = [rung for rung in RUNGS if any(rung.number in steps for steps in toolchains.values())]
     numbers = [rung.number for rung in shown]
-    ticks = [f"{rung.number}  {rung.title}" for rung in shown]
+    ticks = [f"{rung.number}  {rung.label()}" for rung in shown]
     axes.set_xticks(numbers, ticks, fontsize=9, rotation=28, ha="right", rotation_mode="anchor")
     axes.set_xlim(min(numbers, default=1) - 0.6, max(numbers, default=1) + 0.6)
     axes.set_ylabel("GFLOP/s")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import numpy as np
 
 from clgemm.testing.assertions import gamma
 
-FLOAT_BYTES = 4
+FLOAT_BYTES = 4  # and of an int32
 INDEX_LIMIT = 2**31  # the kernels compute indices in int
 
 WIDTHS = (1, 2, 4, 8)  # floats in a vector
@@ -26,7 +28,7 @@ class Shape(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of one product."""
+        """Multiplications and additions of one product of real numbers."""
         return 2 * self.m * self.n * self.k
 
 
@@ -56,6 +58,25 @@ class Launch(NamedTuple):
     moved_bytes: int = 0  # of global memory, read and written by a supporting kernel
 
 
+def square_launch(
+    kernel: str,
+    side: int,
+    covered: tuple[int, int],
+    sizes: tuple[int, ...],
+    buffers: tuple[str, ...],
+    moved: int,
+) -> Launch:
+    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix.
+
+    Parameters
+    ----------
+    moved : int
+        Numbers of four bytes that it reads and writes.
+    """
+    groups = (-(-covered[0] // side), -(-covered[1] // side))
+    return Launch(kernel, sizes, buffers, groups, (side, side), 0, FLOAT_BYTES * moved)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rung:
     """A rung with its parameters, which are the macros of its kernel file."""
@@ -63,6 +84,7 @@ class Rung:
     number: ClassVar[int]
     title: ClassVar[str]
     file: ClassVar[str]
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)  # of A, B and C
     # The tutorial's figure at 4096 on a Tesla K40m; 0 if it has none.
     kepler_gflops: ClassVar[int] = 0
     presets: ClassVar[Presets]  # the first that fits is the default
@@ -75,6 +97,8 @@ class Rung:
     follows: ClassVar[int] = 0  # the rung whose code it changes; 0 for the rung before
     options: ClassVar[tuple[str, ...]] = ()  # of the build, which NVIDIA's compiler knows
     products: ClassVar[int] = 1  # products of matrices that it computes: more with split operands
+    pictured: ClassVar[bool] = True  # whether the page can draw what a single work-item reads
+    sizes: ClassVar[tuple[str, str, str]] = ("m", "n", "k")  # what `padded` returns, in words
 
     @classmethod
     def before(cls) -> int:
@@ -82,9 +106,21 @@ class Rung:
         return cls.follows or cls.number - 1
 
     @classmethod
-    def missing(cls, target: Target) -> str:  # noqa: ARG003 - rungs 16 to 20 use it
+    def label(cls) -> str:
+        """Return the title, with the dtype if it is not float32."""
+        return cls.title if cls.dtype == Rung.dtype else f"{cls.title} ({cls.dtype})"
+
+    @classmethod
+    def missing(cls, target: Target) -> str:  # noqa: ARG003 - rungs 16 to 21 use it
         """Return what the rung needs and the device or its compiler lacks; "" if nothing."""
         return ""
+
+    def flops(self, shape: Shape) -> int:
+        """Return the multiplications and additions of one product, without those of padding.
+
+        Those of complex numbers count as the real ones that they consist of: four times as many.
+        """
+        return shape.flops * (4 if self.dtype.kind == "c" else 1)
 
     def error_bound(self, shape: Shape) -> float:
         """Return the bound on |C - C_exact| / (|A| |B|): Higham's gamma(k)."""
@@ -135,15 +171,15 @@ class Rung:
         return self.padded(shape).k
 
     def results(self, shape: Shape) -> int:
-        """Return how many elements ``multiply`` writes."""
+        """Return how many numbers of four bytes ``multiply`` writes."""
         return self.padded(shape).m * self.padded(shape).n
 
     def padded(self, shape: Shape) -> Shape:
-        """Return the sizes of the product with padding."""
+        """Return the sizes of the product that ``multiply`` computes: those with padding."""
         return shape
 
     def buffers(self, shape: Shape) -> dict[str, int]:
-        """Return the size in floats of each buffer: a, b, c and scratch memory."""
+        """Return the size in elements of each buffer: a, b, c and scratch memory."""
         return {"a": shape.m * shape.k, "b": shape.k * shape.n, "c": shape.m * shape.n}
 
     def launches(self, shape: Shape) -> tuple[Launch, ...]:
@@ -204,13 +240,13 @@ class Rung:
                     f"{launch.local_memory_bytes} bytes of local memory of {launch.kernel} exceed "
                     f"the device's {limit}"
                 )
-        for name, size, tile in zip("mnk", self.padded(shape), self.extent, strict=True):
+        for name, size, tile in zip(self.sizes, self.padded(shape), self.extent, strict=True):
             if size % tile:
                 yield f"{name}={size} is not a multiple of the tile's {tile}"
-        largest = max(self.buffers(shape).values())
+        largest = max(self.buffers(shape).values()) * self.dtype.itemsize // FLOAT_BYTES
         most = min(target.allocation_bytes // FLOAT_BYTES, INDEX_LIMIT - 1)
         if largest > most:
-            yield f"a matrix of {largest} floats exceeds the device's {most}"
+            yield f"a matrix of {largest} numbers of four bytes exceeds the device's {most}"
 
     def __str__(self) -> str:
         parameters = ", ".join(f"{name}={value}" for name, value in asdict(self).items())

@@ -1,18 +1,31 @@
 """The rungs, and the choice of their parameters for a device.
 
 Rungs 1 to 4 have square tiles, 5 to 10 a transposed B and rectangular tiles. Rungs 11 to 16 follow
-the tutorial's ten.
+the tutorial's ten. Rung 22 multiplies complex numbers.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, Launch, Pairs, Presets, Rung, Shape, Target
-from clgemm.ladder.tensor import Guard, SplitOperands, TensorCores, WarpGroups
+import numpy as np
+
+from clgemm.ladder.rung import (
+    FLOAT_BYTES,
+    Launch,
+    Pairs,
+    Presets,
+    Rung,
+    Shape,
+    Target,
+    square_launch,
+)
+from clgemm.ladder.tensor import EightBitSlices, Guard, SplitOperands, TensorCores, WarpGroups
+from clgemm.testing.assertions import gamma
 
 READ_ONLY_WIDTHS = (1, 2, 4)  # floats that one load instruction of NVIDIA's GPUs reads
 
@@ -347,25 +360,6 @@ class AnySize(Prefetch):
         )
 
 
-def square_launch(
-    kernel: str,
-    side: int,
-    covered: tuple[int, int],
-    sizes: tuple[int, ...],
-    buffers: tuple[str, ...],
-    moved: int,
-) -> Launch:
-    """Return the launch of a supporting kernel, whose work-groups are squares of the matrix.
-
-    Parameters
-    ----------
-    moved : int
-        Floats that it reads and writes.
-    """
-    groups = (-(-covered[0] // side), -(-covered[1] // side))
-    return Launch(kernel, sizes, buffers, groups, (side, side), 0, FLOAT_BYTES * moved)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AfterClBlas(Rung):
     """The rung without local memory, after the kernel of clBlas."""
@@ -503,6 +497,40 @@ class SplitK(SwizzledOrder):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComplexNumbers(WideLocalReads):
+    """The rung for complex64, which is a real product of 2m x 2k and 2k x n."""
+
+    pack: int = 16
+
+    number = 22
+    title = "complex numbers"
+    file = "22_complex_numbers.cl"
+    dtype = np.dtype(np.complex64)
+    follows = 12
+    sizes = ("2m", "n", "2k")
+    remark = "8 m n k operations"
+
+    def error_bound(self, shape: Shape) -> float:
+        """Return the bound on |C - C_exact| / (|A| |B|): gamma(2k) for each of the two parts."""
+        return math.sqrt(2) * gamma(2 * shape.k)
+
+    def padded(self, shape: Shape) -> Shape:
+        return Shape(2 * shape.m, shape.n, 2 * shape.k)
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        return {**super().buffers(shape), "a_real": 2 * shape.m * shape.k}
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        size, real = (shape.m, shape.k), self.padded(shape)
+        moved = 2 * shape.m * shape.k + real.m * real.k  # floats
+        return (
+            square_launch("pack", self.pack, size, size, ("a", "a_real"), moved),
+            self.transposition(real, "b", "b_t"),
+            self.multiply(real, "a_real", "b_t", "c"),
+        )
+
+
 RUNGS: tuple[type[Rung], ...] = (
     Naive,
     Tiled,
@@ -524,6 +552,8 @@ RUNGS: tuple[type[Rung], ...] = (
     WarpGroups,
     SplitOperands,
     Guard,
+    EightBitSlices,
+    ComplexNumbers,
 )
 
 # The tutorial's names for the parameters.
@@ -550,7 +580,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     Parameters
     ----------
     number : int
-        1 to 20.
+        1 to 22.
     shape : Shape
         The product to compute.
     target : Target

@@ -1,4 +1,4 @@
-"""Rungs 17 to 20: tensor cores, in half precision and with split operands. Pure."""
+"""Rungs 17 to 21: tensor cores, in half precision, with split operands, and of bytes. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clgemm.ladder.rung import FLOAT_BYTES, Launch, Presets, Rung, Shape, Target
+import numpy as np
+
+from clgemm.ladder.rung import (
+    FLOAT_BYTES,
+    Launch,
+    Pairs,
+    Presets,
+    Rung,
+    Shape,
+    Target,
+    square_launch,
+)
 
 HALF_BYTES = 2
 SIDE = 128  # rows of A, or columns of B, of a packed tile
@@ -16,6 +27,9 @@ MULTIPLIERS, FEEDERS = 256, 32  # work-items of a work-group
 TILE_DEPTH = 64  # along k, from rung 18 on
 SCALE_BYTES = 128  # the scale of a split tile, and what aligns the next tile
 BARRIER_BYTES = 16  # of each stage
+LANES = 32  # work-items of a sub-group
+WORD_BYTES, VECTOR_BYTES = 4, 16  # digits in a word, and in a load from global memory
+SPARE_WORDS = 8  # of each row of words in local memory: PITCH in rung 21's kernel
 # Local memory of a work-group on compute capability 9.0. OpenCL reports less, but static arrays may
 # have it all.
 HOPPER_LOCAL_BYTES = 226 * 1024
@@ -31,6 +45,7 @@ class PackedHalves(Rung):
 
     swizzle: int = 8
 
+    pictured = False  # sub-groups read tiles together
     # The compute capabilities that have the instructions: the first and the last one, in words too.
     first: ClassVar[tuple[int, int]]
     last: ClassVar[tuple[int, int]]
@@ -249,3 +264,127 @@ class Guard(SplitOperands):
             multiply._replace(buffers=(*multiply.buffers, "unsafe")),
             fallback,
         )
+
+
+def _blocks(side: int, tile_k: int, work_m: int, work_n: int, tensor: int = 0) -> dict[str, int]:
+    """Return rung 21's parameters for square tiles of C."""
+    blocks = {"tile_m": side, "tile_n": side, "tile_k": tile_k, "work_m": work_m, "work_n": work_n}
+    return {**blocks, "tensor": tensor}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EightBitSlices(Rung):
+    """The rung for int32, which multiplies digits of a byte each, on tensor cores or without."""
+
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    work_m: int
+    work_n: int
+    tensor: int
+    pack: int = 16
+
+    number = 21
+    title = "eight-bit slices"
+    file = "21_eight_bit_slices.cl"
+    dtype = np.dtype(np.int32)
+    follows = 17
+    flags = frozenset({"tensor"})
+    multiples: ClassVar[Pairs] = (("tile_m", "work_m"), ("tile_n", "work_n"))
+    products: ClassVar[int] = 10  # pairs of four digits whose weights are below 2**32
+    pictured = False
+    presets: ClassVar[Presets] = (
+        _blocks(128, 64, 32, 64, tensor=1),
+        _blocks(128, 32, 8, 8),
+        _blocks(64, 32, 8, 8),
+        _blocks(32, 32, 4, 4),
+        _blocks(16, 16, 4, 4),
+    )
+
+    @classmethod
+    def missing(cls, target: Target) -> str:
+        return "the toolchain does not have OpenCL's as_char4" if target.is_cuda else ""
+
+    def error_bound(self, shape: Shape) -> float:  # noqa: ARG002 - the base class needs it
+        return 0.0
+
+    @property
+    def extent(self) -> Shape:
+        return Shape(self.tile_m, self.tile_n, self.tile_k)
+
+    @property
+    def teams(self) -> int:
+        """Work-items, or sub-groups with tensor cores, that share a tile of C."""
+        return self.tile_m // self.work_m * (self.tile_n // self.work_n)
+
+    @property
+    def items(self) -> tuple[int, int]:
+        return self.teams * (LANES if self.tensor else 1), 1
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.tile_k * (self.tile_m + self.tile_n)
+
+    @property
+    def tile_read_bytes(self) -> int:
+        return self.teams * self.tile_k * (self.work_m + self.work_n)
+
+    @property
+    def local_memory_bytes(self) -> int:
+        return 2 * self.tile_k * (self.tile_m + self.tile_n + 2 * SPARE_WORDS)
+
+    def steps(self, shape: Shape) -> int:
+        return self.products * shape.k
+
+    def buffers(self, shape: Shape) -> dict[str, int]:
+        return {**super().buffers(shape), "a_d": shape.m * shape.k, "b_d": shape.k * shape.n}
+
+    def launches(self, shape: Shape) -> tuple[Launch, ...]:
+        m, n, k = shape
+        return (
+            self.packing("a", m, k, (1, m, 0)),
+            self.packing("b", n, k, (k, 1, 1)),
+            self.multiply(shape, "a_d", "b_d", "c"),
+        )
+
+    def packing(self, name: str, side: int, k: int, order: tuple[int, int, int]) -> Launch:
+        """Return the launch that packs an operand.
+
+        Parameters
+        ----------
+        side : int
+            Rows of A, or columns of B.
+        order : tuple of int
+            How far two neighbours along the side are apart, and two along k; and whether the
+            highest digit comes first.
+        """
+        buffers, covered = (name, f"{name}_d"), (side, k // WORD_BYTES)
+        return square_launch("pack", self.pack, covered, (side, k, *order), buffers, 2 * side * k)
+
+    def load_problems(self) -> Iterator[str]:
+        units = {"tile_k": 32, "work_m": 8, "work_n": 16} if self.tensor else {"tile_k": 4}
+        for name, unit in {"tile_m": 4, "tile_n": 4, **units}.items():
+            if (value := getattr(self, name)) % unit:
+                yield f"{name}={value} is not a multiple of {unit}"
+        items = self.items[0]
+        for side, tile in (("a", self.tile_m), ("b", self.tile_n)):
+            if (loads := tile * self.tile_k // VECTOR_BYTES) % items:
+                yield (
+                    f"a tile of {side} takes {loads} loads of {VECTOR_BYTES} digits, not a "
+                    f"multiple of the {items} work-items"
+                )
+
+    def problems_on(self, target: Target, shape: Shape) -> Iterator[str]:
+        yield from super().problems_on(target, shape)
+        if self.tensor and not _has_tensor_cores(target):
+            yield "tensor=1, but the device has no tensor cores that mma.sync reaches"
+
+    def note(self, target: Target) -> str:
+        if self.tensor:
+            return "exact, on tensor cores"
+        lacks = "" if _has_tensor_cores(target) else "; the device has no tensor cores for them"
+        return f"exact, products of bytes in plain C{lacks}"
+
+
+def _has_tensor_cores(target: Target) -> bool:
+    return target.capability >= TensorCores.first

@@ -21,7 +21,7 @@ from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.traits import POCL
 from clgemm.ladder import cuda, opencl, story
-from clgemm.ladder.measure import expected_seconds
+from clgemm.ladder.measure import expected_seconds, integer_product
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 
@@ -84,6 +84,7 @@ def no_memory_is_reused():
 
 BLOCKS = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4, "transpose": 4}
 PLAIN = {"read_only": 0, "shuffle": 0}
+SLICES = {"tensor": 0, "pack": 3}
 SMALL = [
     (1, {"tile": 4}),
     (2, {"tile": 4}),
@@ -119,37 +120,49 @@ SMALL = [
     (15, {**BLOCKS, "width": 2, "swizzle": 2, "split": 3, "reduce": 5}),
     (16, {**BLOCKS, "width": 2}),
     (16, {**BLOCKS, "tile_n": 24, "tile_k": 6, "width": 1}),
+    (21, {**SLICES, "tile_m": 16, "tile_n": 32, "tile_k": 16, "work_m": 4, "work_n": 8}),
+    (21, {**SLICES, "tile_m": 12, "tile_n": 12, "tile_k": 12, "work_m": 4, "work_n": 4}),
+    (22, {**BLOCKS, "width": 2, "pack": 5}),
 ]
 
 
-def integers(rows: int, columns: int, seed: int) -> np.ndarray:
-    """Return integers so small that sums of a few hundred products are exact in float32."""
-    drawn = np.random.default_rng(seed).integers(-9, 10, (rows, columns))
-    return np.asfortranarray(drawn, np.float32)
+def integers(rows: int, columns: int, seed: int, dtype: np.dtype) -> np.ndarray:
+    """Return integers so small that sums of a few hundred products are exact, or any int32."""
+    rng = np.random.default_rng(seed)
+    if dtype.kind == "i":
+        return np.asfortranarray(rng.integers(-(2**31), 2**31, (rows, columns)), dtype)
+    drawn = rng.integers(-9, 10, (2, rows, columns))
+    return np.asfortranarray(drawn[0] + (1j * drawn[1] if dtype.kind == "c" else 0), dtype)
+
+
+NOTHING = {"f": np.nan, "c": complex(np.nan, np.nan), "i": 0x5A5A5A5A}  # by the dtype's kind
 
 
 def assert_exact(toolchain: Toolchain, rung: Rung, shape: Shape) -> None:
     """Assert that a rung is exact, in memory full of NaN that reveals wrong reads and writes."""
-    a, b = integers(shape.m, shape.k, 1), integers(shape.k, shape.n, 2)
+    a, b = integers(shape.m, shape.k, 1, rung.dtype), integers(shape.k, shape.n, 2, rung.dtype)
     product = toolchain.product(rung, shape, GUARD)
     sizes = rung.buffers(shape)
+    nothing = np.full(max(sizes.values()) + GUARD, NOTHING[rung.dtype.kind], rung.dtype)
     for name, size in sizes.items():
-        product.write(name, np.full((size + GUARD, 1), np.nan, np.float32))
+        product.write(name, nothing[: size + GUARD, None])
     product.write("a", a)
     product.write("b", b)
     times_ns = product.run()
     assert len(times_ns) == len(rung.launches(shape))
-    expected = a.astype(np.int64) @ b.astype(np.int64)
+    expected = a @ b  # modulo 2**32, if they are int32
     np.testing.assert_array_equal(product.read("c", shape.m, shape.n), expected)
     np.testing.assert_array_equal(product.read("a", shape.m, shape.k), a)
     np.testing.assert_array_equal(product.read("b", shape.k, shape.n), b)
     for name, size in sizes.items():
         guard = product.read(name, size + GUARD, 1)[size:]
-        assert np.isnan(guard).all(), f"written beyond the end of {name}"
+        assert np.array_equal(guard[:, 0], nothing[:GUARD], equal_nan=True), (
+            f"written beyond the end of {name}"
+        )
 
 
 # The command's default parameters, except on simulators, which would take minutes for such tiles.
-DEFAULTS = [(number, {}) for number in range(1, 21)]
+DEFAULTS = [(number, {}) for number in range(1, len(RUNGS) + 1)]
 CASES = [
     (t, number, parameters)
     for t in TOOLCHAINS
@@ -255,8 +268,8 @@ def test_run_takes_the_tutorials_names():
 
 
 BROKEN = [
-    (0, {}, r"rung 0 is not one of 1 to 20"),
-    (21, {}, r"rung 21 is not one of 1 to 20"),
+    (0, {}, r"rung 0 is not one of 1 to 22"),
+    (23, {}, r"rung 23 is not one of 1 to 22"),
     (1, {"width": 4}, r"rung 1 has no parameter width; it has tile"),
     (1, {"tile": 0}, r"tile=0 is less than 1"),
     (1, {"tile": 64}, r"4096 work-items per work-group of multiply exceed the device's 1024"),
@@ -301,6 +314,12 @@ BROKEN = [
     (14, {"swizzle": 0}, r"swizzle=0 is less than 1"),
     (15, {"split": 3}, r"k=640 is not a multiple of split=3 times tile_k=16"),
     (15, {"reduce": 33}, r"1089 work-items per work-group of reduce exceed the device's 1024"),
+    (21, {"tensor": 1}, r"tensor=1, but the device has no tensor cores that mma.sync reaches"),
+    (21, {"tensor": 1, "work_n": 8, "work_m": 4}, r"work_m=4 is not a multiple of 8; work_n=8 is"),
+    (21, {"tile_k": 6}, r"tile_k=6 is not a multiple of 4"),
+    (21, {"tile_m": 32, "work_m": 1}, r"a tile of a takes 64 loads of 16 digits, not a multiple"),
+    (22, {"tile_m": 96}, r"tile_m=96 differs from tile_n=\d+"),
+    (22, {**BLOCKS, "tile_k": 24, "width": 1}, r"2k=1280 is not a multiple of the tile's 24"),
 ]
 
 
@@ -331,7 +350,7 @@ def test_sizes_are_refused():
     """Sizes below 1 and matrices that an int cannot index are refused."""
     with pytest.raises(ValueError, match=r"\(0, 1, 1\) are not all 1 or more"):
         configure(10, Shape(0, 1, 1), TUTORIALS_GPU)
-    with pytest.raises(ValueError, match=r"a matrix of 4294967296 floats exceeds"):
+    with pytest.raises(ValueError, match=r"a matrix of 4294967296 numbers of four bytes exc"):
         configure(1, Shape(2**16, 2**16, 32), TUTORIALS_GPU)
 
 
@@ -409,6 +428,31 @@ def test_command_prints_writes_and_draws(device, tmp_path, capsys):
     assert climb["rungs"][0]["parameters"] == {"tile": 8}
     assert {"clgemm.sgemm", "NumPy on the host"} <= {peer["name"] for peer in climb["peers"]}
     assert (tmp_path / "l.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rungs_of_other_dtypes_are_labelled(tmp_path, capsys):
+    """The command names a dtype other than float32, and compares it with no product of float32."""
+    file = tmp_path / "l.json"
+    arguments = ["ladder", "--size", "16", "--rung", "21", "22", "--repeat", "1"]
+    small = {**BLOCKS, "tile_k": 16, "work_m": 4, "width": 1}
+    parameters = [f"{name}={value}" for name, value in small.items()]
+    assert main([*arguments, "--json", str(file), "--set", *parameters, "tensor=0"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "21 eight-bit slices (int32)" in printed
+    assert "22 complex numbers (complex64)" in printed
+    (climb,) = json.loads(file.read_text())
+    assert climb["peers"] == []
+    for rung, dtype, flops in zip(climb["rungs"], ("int32", "complex64"), (2, 8), strict=True):
+        assert rung["dtype"] == dtype
+        assert rung["gflops"] == flops * 16**3 / rung["time_ns"]
+
+
+def test_the_reference_of_integers_is_numpys():
+    """The product of int32 by halves in float64 is NumPy's, also where it overflows."""
+    a, b = (integers(*size, 3, np.dtype(np.int32)) for size in ((5, 300), (300, 7)))
+    a[0], b[:, 0] = -(2**31), -(2**31)
+    a[1], b[:, 1] = 2**31 - 1, -1
+    np.testing.assert_array_equal(integer_product(a, b), a @ b)
 
 
 def test_the_expected_time_grows_with_the_work():

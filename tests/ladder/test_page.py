@@ -112,7 +112,7 @@ def test_the_page_fits_and_is_readable(opened, width, scheme):
     tab = opened(width, scheme).tab
     for number in (1, len(RUNGS)):
         tab.locator(f".stair[data-rung='{number}']").click()
-        assert title(tab) == f"Step {number}: {RUNGS[number - 1].title}"
+        assert title(tab) == f"Step {number}: {RUNGS[number - 1].label()}"
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
     colours = tab.evaluate(
         "['color', 'backgroundColor'].map(name => getComputedStyle(document.body)[name])"
@@ -187,7 +187,7 @@ def test_every_picture_is_drawn(opened):
            })"""
     )
     for kind, texts in zip(RUNGS, said, strict=True):
-        if kind.number >= 17:
+        if kind.number in {17, 18, 19, 20, 21}:
             assert texts is None
             continue
         has_local = kind(**kind.presets[0]).local_memory_bytes > 0

@@ -1,4 +1,4 @@
-"""Tests of rungs 17 to 20: the arithmetic of split operands, the guard, and where they run."""
+"""Tests of rungs 17 to 21: the arithmetic of split operands, the guard, and where they run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.ladder import opencl
 from clgemm.ladder.explain import H200
+from clgemm.ladder.measure import Problem
 from clgemm.ladder.rung import Shape, count
 from clgemm.ladder.rungs import RUNGS, configure
 from clgemm.ladder.story import kernel_text
@@ -312,6 +313,63 @@ def test_rungs_that_cannot_run_are_shown(tmp_path, capsys):
     if absent == [17, 20]:
         assert printed.count("cannot run") == 4  # in a row of the table each, and in a note
         assert main([*arguments, "--rung", "17"]) == 1  # nothing ran
+
+
+# What mma.sync does with the words of a sub-group, in OpenCL C: the sums of 16 rows and 8 columns.
+MMA = """static inline uint four(const uint a, const uint b) {
+  const char4 x = as_char4(a), y = as_char4(b);
+  return x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
+}
+static inline void multiply_add(__local uint* all, uint* sum, const uint* rows,
+                                const uint* columns) {
+  const int item = get_local_id(0), lane = item % 32;
+  __local uint* words = all + item / 32 * 32 * 6;
+  for (int x = 0; x < 6; x++) words[lane * 6 + x] = x < 4 ? rows[x] : columns[x - 4];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (int e = 0; e < 4; e++)
+    for (int p = 0; p < 8; p++)
+      sum[e] += four(words[(lane / 4 * 4 + p % 4) * 6 + e / 2 + p / 4 * 2],
+                     words[((lane % 4 * 2 + e % 2) * 4 + p % 4) * 6 + 4 + p / 4]);
+  barrier(CLK_LOCAL_MEM_FENCE);
+}"""
+CHANGES = (
+    (r"static inline void multiply_add\(.*?^}", MMA),
+    (r"multiply_add\(sum", "multiply_add(all, sum"),
+    (r"void multiply_tiles\(", "void multiply_tiles(__local uint* all, "),
+    (r" multiply_tiles\(\(", " multiply_tiles(all, ("),
+    (r"  __local uint4 tile_a", "  __local uint all[ITEMS * 6];\n  __local uint4 tile_a"),
+)
+
+
+# Oclgrind would take many minutes.
+@pytest.mark.parametrize(
+    "device", [d for d in devices() if "Oclgrind" not in d.name], ids=lambda d: d.name
+)
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"tile_m": 32, "tile_n": 32, "tile_k": 64, "work_m": 16, "work_n": 16},
+        {"tile_m": 16, "tile_n": 64, "tile_k": 128, "work_m": 8, "work_n": 32},
+    ],
+    ids=str,
+)
+def test_sub_groups_multiply_the_blocks_of_the_instruction(monkeypatch, device, parameters):
+    """Rung 21 gives mma.sync the words it wants: on every device with its meaning in OpenCL C."""
+    rung = RUNGS[20](**parameters, tensor=1)
+    assert not rung.problems()
+    text = kernel_text(rung.file)
+    for pattern, change in CHANGES:
+        text, found = re.subn(pattern, lambda _, x=change: x, text, flags=re.DOTALL | re.MULTILINE)
+        assert found, pattern
+    assert "asm" not in text
+    monkeypatch.setattr(opencl, "source", lambda _: text)
+    shape = Shape(2 * rung.tile_m, 2 * rung.tile_n, 3 * rung.tile_k)
+    problem = Problem(shape, rung.dtype)
+    product = opencl.Product(device, rung, shape)
+    product.write("a", problem.a)
+    product.write("b", problem.b)
+    product.run()
+    np.testing.assert_array_equal(product.read("c", shape.m, shape.n), problem.a @ problem.b)
 
 
 @pytest.mark.parametrize("number", [17, 20])

@@ -1,4 +1,4 @@
-// Transposes a matrix into another buffer, for rungs 5 to 10 and 12 to 16.
+// Transposes a matrix into another buffer, for rungs 5 to 10, 12 to 16 and 22.
 //   from[j*rows + i]       rows x columns, column-major
 //   to[i*columns + j]      columns x rows, column-major
 // A work-group transposes one square tile in local memory. So adjacent work-items read adjacent elements

@@ -27,8 +27,9 @@ function showStairs() {
   const drawn = climb.peers.filter(peer => peer.gflops < HEADROOM * fastest);
   const top = Math.max(fastest, ...drawn.map(peer => peer.gflops));
   const stairs = DATA.rungs.map(rung => {
-    const found = climb.rungs[rung.number], before = climb.rungs[rung.follows || rung.number - 1];
-    const gain = found && before ? `, ${(found.gflops / before.gflops).toFixed(2)} times step ${rung.follows || rung.number - 1}` : "";
+    const found = climb.rungs[rung.number];
+    const before = rung.dtype === rungOf(rung.before)?.dtype && climb.rungs[rung.before];
+    const gain = found && before ? `, ${(found.gflops / before.gflops).toFixed(2)} times step ${rung.before}` : "";
     const stair = element("button", undefined, { type: "button", class: "stair", "data-rung": rung.number,
       "aria-pressed": rung.number === state.number,
       "aria-label": `Step ${rung.number}, ${rung.title}: ${found ? `${figure(found.gflops)} GFLOP/s${gain}` : "not measured"}` });
@@ -48,7 +49,7 @@ function showStairs() {
   });
   $("stairs").replaceChildren(...stairs, ...peers);
   const names = climb.peers.map(peer => `${peer.name} ${figure(peer.gflops)}`).join(", ");
-  $("beyond").textContent = names && `In GFLOP/s, for comparison: ${names}. Dashed lines: those that fit.`;
+  $("beyond").textContent = names && `In GFLOP/s, for comparison: ${names}. Dashed lines: those that fit. They multiply float32.`;
 }
 
 function showWords(rung) {
@@ -77,9 +78,9 @@ function showFigures(rung) {
   const size = bytes => bytes >= 1e9 ? `${(bytes / 1e9).toPrecision(3)} GB` : bytes >= 1e6 ? `${(bytes / 1e6).toPrecision(3)} MB` : `${bytes} bytes`;
   if (found) {
     row(climb.name, `${figure(found.gflops)} GFLOP/s`);
-    if (found.correct !== undefined) row("Check against float64", found.correct ? "passed" : "FAILED");
+    if (found.correct !== undefined) row("Check of the result", found.correct ? "passed" : "FAILED");
     const cublas = climb.peers.find(peer => peer.name === "cuBLAS");
-    if (cublas) row("Fraction of cuBLAS", (found.gflops / cublas.gflops).toFixed(2));
+    if (cublas && rung.dtype === "float32") row("Fraction of cuBLAS", (found.gflops / cublas.gflops).toFixed(2));
   } else row(climb.name, climb.refused[rung.number] ?? "not measured");
   const { counts, parameters } = found?.counts ? found : rung.counted;
   row("Counted for n", found?.counts ? climb.n : rung.counted.n);
