@@ -49,6 +49,7 @@ MARGIN = 0.97  # the device computes a product if it takes less than this part o
 MOST_SLOWER = 8.0  # than the highest rate of either side: a device of which nothing is known
 NEAR = 2.0  # the other side is tried if it is expected to take at most so many times as long
 TRIAL_RUNS = 2  # of which the first, which may touch memory for the first time, does not count
+SETTLING_RUNS = 5  # the most first runs on the device that do not count
 VERY_NEAR = 1.15  # the same for later trials
 FIRST_TRIAL, LATER_TRIALS = 3, 8  # products before the first trial; how many times as many later
 # For how many products a decision holds before it is taken again. Those of NumPy are not even
@@ -284,16 +285,25 @@ class Entry:
         counts.add(self.function, DEVICE, us * 1e-6, size_bytes=self.size_bytes)
         if self.trial:  # it may have taken longer than was set aside for it
             preparation.state.spend(us - self._most_us())
-        if self.device.runs:
+        if self.device.runs and not self._settles(us):
             self.device.add(us)
             preparation.clock.of(self.devices).add(self.size_class, self.work, us)
         else:
-            self.device.runs = 1
+            self.device.runs += 1
             self.estimate_us = self.estimate_us or us
         if self.host.us:
             preparation.state.gain_s += 1e-6 * (self.host.us - us)
             if us > self.host.us and not self.trial:  # slower than expected
                 self.remaining = 0
+
+    def _settles(self, us: float) -> bool:
+        """Return whether the device is not at its usual speed yet, after so long a product.
+
+        An earlier process was faster, and a few more such products are within what trials may take.
+        """
+        if self.device.us or self.device.runs >= SETTLING_RUNS or us < NEAR * self.estimate_us:
+            return False
+        return preparation.state.may_spend(us - self.estimate_us)
 
     def untimed_row(self) -> tuple[str, str, int, float]:
         """Return the function, reason, number and seconds of each of the untimed products."""

@@ -289,14 +289,24 @@ def test_an_entry_is_found_again_for_the_same_kind_alone(fresh):
     assert decision.find("matmul", a, b, None) is of_both
 
 
-def test_a_device_that_is_slower_than_expected_is_left_at_once(open_state, monkeypatch):
-    """The first run may include what happens once; the next one decides, whatever was expected."""
+def test_a_device_that_is_slower_than_expected_is_left_soon(open_state, monkeypatch):
+    """The first runs may include what happens once; a few, where the time so far allows for it."""
     program = made_by(monkeypatch, host_us=100.0, device_us=400.0, estimate_us=400.0)
     program.run(1000)
     program.entry.estimate_us, program.entry.remaining = 50.0, 0
     program.sides.clear()
     program.run(300)
-    assert program.sides.count("device") == 2
+    assert program.sides.count("device") == decision.SETTLING_RUNS + 1
+
+
+def test_a_device_that_is_slow_at_first_is_not_given_up(open_state, monkeypatch):
+    """An earlier process has found it faster: it may not be at its usual speed yet."""
+    program = made_by(monkeypatch, host_us=1e3, device_us=3e3, estimate_us=300.0)
+    monkeypatch.setattr(preparation.state, "may_spend", lambda us: us < 1e4)
+    program.run(4)
+    program.device_us = 300.0
+    program.run(200)
+    assert program.sides[-100:] == ["device"] * 100
 
 
 def test_small_products_are_found_again_and_not_timed(fresh, monkeypatch):
