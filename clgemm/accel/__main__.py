@@ -22,8 +22,9 @@ built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
 NO_DEVICE = 2  # the exit code of `warmup` if no device works
 # After a product, threads of NumPy's OpenBLAS spin for 2**28 cycles, a tenth of a second, and take
-# cores from copies and launches. With this setting they sleep after 2**24, some milliseconds.
-SPINNING = "OPENBLAS_THREAD_TIMEOUT", "24"
+# cores from copies and launches. With this setting they sleep after 2**26, 20 to 30 milliseconds;
+# after 2**24, a factorisation by NumPy alone takes a tenth longer on 16 cores.
+SPINNING = "OPENBLAS_THREAD_TIMEOUT", "26"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

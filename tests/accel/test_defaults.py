@@ -197,4 +197,4 @@ def test_idle_threads_of_numpys_blas_sleep_soon(own, tmp_path):
     (tmp_path / "planted.py").write_text(PLANTED)
     environment = {} if own is None else {"OPENBLAS_THREAD_TIMEOUT": own}
     said, *_ = accelerated(SPINNING, tmp_path, **environment)
-    assert said == f"{own} {own} {[own or '24']}"
+    assert said == f"{own} {own} {[own or '26']}"
