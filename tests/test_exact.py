@@ -59,7 +59,6 @@ def able(device):
 def lanes(request, device, monkeypatch):
     """A device that spreads work-items over lanes, as GPUs do, chosen; it packs its operands."""
     monkeypatch.setattr(plan, "in_place", lambda *_: None)
-    compile_plainly(device, monkeypatch)
     config = TINY if request.param == "through transfers" else None
     like = Device(device.cl_device, transfer=config)
     # With so many units the tiles are small, which compiles fast.
@@ -598,8 +597,9 @@ CONVERTED = "i1 i1 i4, u1 i2 i2, f4 i4 f8, c8 f4 c8, i2 c8 c16"
 
 
 @pytest.mark.parametrize("types", [x.split() for x in CONVERTED.split(", ")])
-def test_lanes_convert_operands(lanes, every_size, made, types):
+def test_lanes_convert_operands(lanes, every_size, made, types, monkeypatch):
     """Operands of other dtypes than the product's, in a batch."""
+    compile_plainly(lanes, monkeypatch)
     require_float64(lanes, *types)
     rng = np.random.default_rng(4)
     x, y = (rng.integers(0, 99, (3, 60, 60)).astype(each) for each in types[:2])
