@@ -100,6 +100,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         found[reason] += 1
     for reason, count in found.most_common():
         terminalreporter.write_line(f"{count} skipped: {reason[:120]}")
+    if all(planner.instructions_of(each) != "wgmma" for each in devices()):
+        terminalreporter.write_line(
+            "no device has wgmma: tests/kernels/tensor_core leaves out most"
+        )
 
 
 def pytest_unconfigure() -> None:

@@ -12,7 +12,9 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from kernels.test_kernels import ODD_LANES, ODD_SKINNY, ODD_TILES, OUTER, choice_of
+from stand_ins import compile_plainly
 
 import clgemm
 from clgemm.core.cache import forget_plans
@@ -77,6 +79,8 @@ def main():
     skinny = choice_of(ODD_SKINNY, device), [(3, 70, 33), (2, 300, 7)]
     for choice, sizes in (lanes, deep, deep_along_k, in_place, short, tiles, packed, skinny):
         family = family_named(choice.config.family)
+        if not family.runs_on(device.traits):
+            compile_plainly(device, pytest.MonkeyPatch())
         planner.choose = lambda *_, found=(family, choice): found
         readiness.judge = lambda *_: Verdict()
         forget_plans()

@@ -42,6 +42,9 @@ def planted(script, tmp_path_factory):
         (folder / "test_planted.py").write_text(PRELUDE + source)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", str(folder))
+            # Other plugins that are installed take seconds to import in each of the processes.
+            patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+            patch.setenv("PYTEST_PLUGINS", "_hypothesis_pytestplugin")
             patch.syspath_prepend(str(folder))
             patch.setitem(script["suites"].SUITES, "planted", ("test_planted",))
             status = script["run"].main(["--only", "planted", "--json", str(results)])

@@ -97,9 +97,11 @@ def test_children_are_accelerated_if_that_is_asked_for(method, options, tmp_path
     assert out == f"{accelerated} {said}\n"
 
 
-def test_workers_of_pytest_are_accelerated(tmp_path):
+def test_workers_of_pytest_are_accelerated(tmp_path, monkeypatch):
     """With --children, the workers of ``pytest -n 2`` are accelerated."""
     pytest.importorskip("xdist")
+    # Other plugins that are installed take seconds to import in each of the processes.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     (tmp_path / "test_it.py").write_text(
         PRODUCT
         + "import clgemm.accel\ndef test_it():\n    before = clgemm.accel.report().offloaded"
@@ -107,7 +109,8 @@ def test_workers_of_pytest_are_accelerated(tmp_path):
     )
     for options, expected in ((["--children"], 0), ([], 1)):
         code, out, err = python(
-            *("-m", "clgemm.accel", *options, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider"),
+            *("-m", "clgemm.accel", *options, "-m", "pytest", "-p", "xdist", "-n", "2"),
+            *("-p", "no:cacheprovider"),
             folder=tmp_path,
         )
         assert code == expected, out + err

@@ -12,6 +12,7 @@ import pyopencl.array as cl_array
 import pytest
 import simulated
 import workers
+from stand_ins import compile_plainly
 
 import clgemm
 from clgemm.bench.draws import Bounds, random_cases
@@ -40,6 +41,7 @@ UNLIKE = ["Mali-G71", "Apple M1", "GeForce GTX 680", "Radeon RX 6800 XT"]
 @pytest.fixture(params=NAMES)
 def gpu(request, device, alone, monkeypatch, tmp_path):
     """Return a simulated GPU, which every process finds in place of the device."""
+    compile_plainly(device, monkeypatch)  # in workers, too
     monkeypatch.syspath_prepend(DOCS)
     reported = simulated.devices()[request.param]
     (tmp_path / "shipped.json").write_text(as_json([]))

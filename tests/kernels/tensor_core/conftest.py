@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from typing import Any
+
 import pytest
 
+from clgemm.hardware.choice import devices
 from clgemm.kernels.tensor_core import plan as tensor_plan
 from clgemm.kernels.tensor_core.plan import TILE_BYTES
 from clgemm.planning import planner
+
+
+@functools.cache
+def _is_any_able() -> bool:
+    return any(planner.instructions_of(each) == "wgmma" for each in devices())
+
+
+def pytest_pycollect_makeitem(obj: Any) -> list[pytest.Item] | None:
+    """Leave out the tests that need the instructions if no device has them: they are thousands."""
+    needs_able = inspect.isfunction(obj) and "able" in inspect.signature(obj).parameters
+    return [] if needs_able and not _is_any_able() else None
 
 
 @pytest.fixture
