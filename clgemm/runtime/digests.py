@@ -21,12 +21,11 @@ import numpy.typing as npt
 from clgemm.core.threads import ForkableLock
 
 Digests: TypeAlias = npt.NDArray[np.uint64]
-Floats: TypeAlias = npt.NDArray[np.float32]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 T = TypeVar("T")
 
 WORDS = 2**13
-ROW = 2 * WORDS  # elements that share a digest
-ROW_BYTES = 4 * ROW
+ROW = 8 * WORDS  # bytes that share a digest
 STEP = 16  # rows for one call of NumPy: a mebibyte, which stays in the cache
 TASK = 4 * STEP  # rows for one thread
 LEAST_THREADED = 4 * TASK  # rows from which on threads compare
@@ -36,8 +35,8 @@ KEYS = np.frombuffer(os.urandom(2 * 8 * WORDS), np.uint64).reshape(2, WORDS)
 HALF = np.uint64(32)
 
 
-def digests(memory: Floats) -> Digests:
-    """Return the digests of all rows of `ROW` elements; threads compute those of large memory."""
+def digests(memory: Bytes) -> Digests:
+    """Return the digests of all rows of `ROW` bytes; threads compute those of large memory."""
     rows = -(-memory.size // ROW)
     tasks = [(i, min(i + TASK, rows)) for i in range(0, rows, TASK)]
     is_large = rows >= LEAST_THREADED
@@ -50,12 +49,12 @@ def digests(memory: Floats) -> Digests:
     )
 
 
-def _digests(memory: Floats, first: int, last: int) -> Digests:
-    """Return the digests of some rows of `ROW` elements.
+def _digests(memory: Bytes, first: int, last: int) -> Digests:
+    """Return the digests of some rows of `ROW` bytes.
 
     Parameters
     ----------
-    memory : float32 array, shape (elements,)
+    memory : uint8 array, shape (bytes,)
         Its last row may be shorter.
     first, last : int
         The first row, and the row behind the last.
@@ -69,7 +68,7 @@ def _digests(memory: Floats, first: int, last: int) -> Digests:
     result = np.empty((2, last - first), np.uint64)
     _add(part[: whole * ROW].view(np.uint64).reshape(whole, WORDS), result[:, :whole])
     if whole < last - first:
-        padded = np.zeros(ROW, np.float32)
+        padded = np.zeros(ROW, np.uint8)
         padded[: part.size - whole * ROW] = part[whole * ROW :]
         _add(padded.view(np.uint64).reshape(1, WORDS), result[:, whole:])
     return result
@@ -92,7 +91,7 @@ class Part(NamedTuple):
     expected : uint64 array, shape (2, rows of the memory)
     """
 
-    memory: Floats
+    memory: Bytes
     expected: Digests
     first: int
     last: int
@@ -108,8 +107,8 @@ class Part(NamedTuple):
         parts: list[Part] = []
         at = self.first
         for start, stop in ranges:
-            first = max(start // ROW_BYTES, at)
-            at = max(min(-(-stop // ROW_BYTES), self.last), at)
+            first = max(start // ROW, at)
+            at = max(min(-(-stop // ROW), self.last), at)
             if first < at:
                 parts.append(self._replace(first=first, last=at))
         return parts

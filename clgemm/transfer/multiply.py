@@ -45,7 +45,7 @@ from clgemm.runtime.operands import (
 from clgemm.runtime.progress import SILENT, Meter, begun
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer.copy_threads import copy_triangle, mirror
-from clgemm.transfer.resident import NO_COPIES, StaleError, operand_copies
+from clgemm.transfer.resident import NO_COPIES, OperandCopies, StaleError, operand_copies
 from clgemm.transfer.several import multiply_together, sharers
 from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
 from clgemm.transfer.staging import Staging, staging
@@ -177,7 +177,9 @@ def multiply_exactly(
             types=types,
         )
         with watched(is_wanted=False):
-            done = multiply_tiles(pool, product, (a, b, c), NO_COPIES, is_within(run_product))
+            is_nested = is_within(run_product)
+            copies = operand_copies(device, a, b, is_nested)
+            done = _multiply_with_copies(pool, product, (a, b, c), copies, is_nested)
         if is_symmetric and not done:
             mirror(c, pool)
     meter.end()
@@ -409,20 +411,37 @@ def multiply_through(
         if single is not None:
             single.compute(x, y, c, is_nested)
             return single.reusable(x, y, c)
-    try:
-        is_mirrored = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
-        is_stale = False
-    except StaleError:  # nothing is written yet to a `c` that is read
-        is_stale = True
-    if is_stale:
-        # Not while the exception is handled: its frames keep the chunks of the call that failed.
-        is_mirrored = multiply_tiles(staging, product, (a, b, c), NO_COPIES, is_nested)
-        copies.drop()
-    else:
-        copies.count()
+    is_mirrored = _multiply_with_copies(staging, product, (a, b, c), copies, is_nested)
     if product.is_symmetric and not is_mirrored:
         mirror(c, None if is_nested else staging)
     return None
+
+
+def _multiply_with_copies(
+    staging: Staging,
+    product: TiledProduct,
+    arrays: tuple[AnyArray, AnyArray, AnyArray],
+    copies: OperandCopies,
+    is_nested: bool,
+) -> bool:
+    """Compute a product by tiles; by what the operands hold now if their copies are stale.
+
+    Returns
+    -------
+    bool
+        As `multiply_tiles`.
+    """
+    try:
+        is_mirrored = multiply_tiles(staging, product, arrays, copies, is_nested)
+    except StaleError:  # nothing is written yet to a `c` that is read
+        pass
+    else:
+        copies.count()
+        return is_mirrored
+    # Not while the exception is handled: its frames keep the chunks of the call that failed.
+    is_mirrored = multiply_tiles(staging, product, arrays, NO_COPIES, is_nested)
+    copies.drop()
+    return is_mirrored
 
 
 def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:

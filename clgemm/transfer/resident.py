@@ -21,17 +21,17 @@ from clgemm.core.threads import ForkableLock
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.device import Device
 from clgemm.hardware.forks import keep_in_children, require_unforked
+from clgemm.kernels.exact.types import RESULTS
 from clgemm.planning.transfers import transfer_config
-from clgemm.runtime.digests import ROW, ROW_BYTES, Comparison, Digests, Part, digests
+from clgemm.runtime.digests import ROW, Comparison, Digests, Part, digests
 from clgemm.runtime.operands import (
-    ITEM_BYTES,
-    HostArray,
+    AnyArray,
     Matrix,
     address_of,
     alignment,
+    indexable,
     layout_of,
     span_of,
-    usable_in_place,
 )
 from clgemm.runtime.protection import Guard, protect
 from clgemm.runtime.workspace import workspace
@@ -41,7 +41,7 @@ from clgemm.transfer.staging import staging
 log = logging.getLogger(__name__)
 
 SHARE = 0.25  # of a device's memory, for all copies together
-PIECE = 2**22  # elements of one transfer: other threads may enqueue between two
+PIECE = 2**24  # bytes of one transfer: other threads may enqueue between two
 CHANGED = (
     "an array was changed while it was resident, through a view or a buffer from before: the "
     "product was repeated without its copy, which will be made anew. Each such change costs time"
@@ -58,7 +58,7 @@ class resident:
 
     Parameters
     ----------
-    *arrays : float32 array
+    *arrays : array of any dtype that the device multiplies
         Each owns its memory or is its owner's only view. A read-only view is as good.
     check : bool, optional
         Whether each product makes sure that the memory it uses is what was copied. NumPy cannot
@@ -73,7 +73,8 @@ class resident:
     Raises
     ------
     TypeError
-        If one of the arrays is not a `numpy.ndarray`, or not of dtype float32.
+        If one of the arrays is not a `numpy.ndarray`, or of another dtype than `clgemm.matmul`
+        computes on devices.
     ValueError
         If an array cannot be protected, because others could write to its memory. Either it is a
         view of a writable array that others hold, or its memory belongs to a buffer, a file or
@@ -100,7 +101,7 @@ class resident:
             raise ValueError(f"share={share!r} is not above 0 and at most 1")
         named = [(f"array {i}", x) for i, x in enumerate(arrays)]
         for name, x in named:
-            _require_float32(x, name)
+            _require_multiplied(x, name)
         self._holding = holding = Holding(bool(check), float(share))
         self._end = weakref.finalize(self, holding.end)
         self._end.atexit = False
@@ -138,12 +139,13 @@ class resident:
         self.release()
 
 
-def _require_float32(x: Any, name: str) -> None:
+def _require_multiplied(x: Any, name: str) -> None:
     if type(x) is not np.ndarray:
         raise TypeError(f"{name} is of type {type(x).__name__}: only a numpy.ndarray is resident")
-    if x.dtype != np.float32:
-        raise TypeError(f"{name} has dtype {x.dtype}: only float32 is multiplied on the device")
-    if not usable_in_place(x):
+    dtype = x.dtype
+    if not dtype.isnative or (dtype != np.float32 and dtype.str[1:] not in RESULTS):
+        raise TypeError(f"{name} has dtype {x.dtype}: devices do not multiply that")
+    if not indexable(x):
         raise ValueError(f"{name} is not aligned: strides {x.strides}; pass a copy")
 
 
@@ -152,7 +154,7 @@ class DeviceCopy:
 
     Attributes
     ----------
-    memory : float32 array, shape (elements,)
+    memory : uint8 array, shape (bytes,)
         What is copied.
     buffer : pyopencl.Buffer or None
         The copy, once it is made. A product that uses it refers to it until it ends.
@@ -163,7 +165,7 @@ class DeviceCopy:
         once most of the memory was written to.
     """
 
-    def __init__(self, memory: HostArray) -> None:
+    def __init__(self, memory: AnyArray) -> None:
         self.memory = memory
         self.buffer: cl.Buffer | None = None
         self.digests: Digests | None = None
@@ -220,7 +222,7 @@ class DeviceCopy:
             with lock:
                 event = cl.enqueue_copy(
                     *(pool.up, buffer, memory[first : first + PIECE]),
-                    dst_offset=ITEM_BYTES * first,
+                    dst_offset=first,
                     is_blocking=False,
                 )
                 pool.up.flush()
@@ -240,13 +242,13 @@ class Region:
 
     Attributes
     ----------
-    memory : float32 array, shape (elements,)
+    memory : uint8 array, shape (bytes,)
     holds : set of Holding
         The region ends with the last.
     """
 
-    def __init__(self, array: HostArray, guard: Guard) -> None:
-        self.memory = span_of(array)
+    def __init__(self, array: AnyArray, guard: Guard) -> None:
+        self.memory: AnyArray = span_of(array).view(np.uint8)
         self.start = address_of(self.memory)
         self.stop = self.start + self.memory.nbytes
         self.guard = guard
@@ -281,11 +283,11 @@ def make_room(device: Device) -> bool:
         return bool(_copies.pop(device.context, None))
 
 
-def containing(x: HostArray) -> list[Region]:
+def containing(x: AnyArray) -> list[Region]:
     """Return the regions that all of an array lies in."""
     first, last = layout_of(x).extent
-    start = address_of(x) + ITEM_BYTES * first
-    stop = start + ITEM_BYTES * (last - first + 1)
+    start = address_of(x) + x.itemsize * first
+    stop = start + x.itemsize * (last - first + 1)
     return [x for x in list(_regions.values()) if x.start <= start and stop <= x.stop]
 
 
@@ -350,7 +352,7 @@ class Holding:
         self._held: list[tuple[Guard, Region | None]] = []
         self._before: dict[_Counts, tuple[int, int]] = {}
 
-    def add(self, x: HostArray, name: str) -> None:
+    def add(self, x: AnyArray, name: str) -> None:
         """Protect an array, and keep its memory.
 
         Raises
@@ -442,7 +444,7 @@ NONE_USED = Used(0, 0, 0)
 class OperandCopy(NamedTuple):
     """An operand of a product, and the copy on a device of the region that it lies in."""
 
-    operand: HostArray
+    operand: AnyArray
     region: Region
     copy: DeviceCopy
 
@@ -451,14 +453,14 @@ class OperandCopy(NamedTuple):
         """The size of the operand, without what is repeated."""
         x = self.operand
         counts = [n for n, stride in zip(x.shape, x.strides, strict=True) if stride]
-        return ITEM_BYTES * int(math.prod(counts))
+        return int(x.itemsize * math.prod(counts))
 
-    def matrix(self, block: HostArray) -> Matrix:
+    def matrix(self, block: AnyArray) -> Matrix:
         """Return where a block of the operand lies in the copy."""
-        offset = (address_of(block) - self.region.start) // ITEM_BYTES
-        layout = layout_of(block)._replace(alignment_bytes=alignment(offset * ITEM_BYTES))
+        offset = address_of(block) - self.region.start
+        layout = layout_of(block)._replace(alignment_bytes=alignment(offset))
         assert self.copy.buffer is not None
-        return Matrix(self.copy.buffer, offset, layout)
+        return Matrix(self.copy.buffer, offset // block.itemsize, layout)
 
     def part(self) -> Part | None:
         """Return the operand's memory, to compare it with what was copied; None if it is not."""
@@ -466,8 +468,9 @@ class OperandCopy(NamedTuple):
         if expected is None or not region.is_checked():
             return None
         first, last = layout_of(x).extent
-        start = (address_of(x) - region.start) // ITEM_BYTES
-        return Part(region.memory, expected, (start + first) // ROW, (start + last) // ROW + 1)
+        start, size = address_of(x) - region.start, x.itemsize
+        stop = start + size * (last + 1)
+        return Part(region.memory, expected, (start + size * first) // ROW, -(-stop // ROW))
 
 
 def _rows(parts: list[Part]) -> int:
@@ -514,7 +517,7 @@ class OperandCopies:
             raise StaleError
         written: list[Part] = []
         for copy, tracking, part in self._tracked:
-            asked = part.first * ROW_BYTES, min(part.last * ROW_BYTES, part.memory.nbytes)
+            asked = part.first * ROW, min(part.last * ROW, part.memory.nbytes)
             found = part.of_bytes(tracking.written(*asked))
             if 2 * _rows(found) > part.expected.shape[1]:
                 copy.tracking = None  # from now on threads compare while the device works
@@ -543,7 +546,7 @@ class OperandCopies:
                 saved_bytes += each.size_bytes
                 each.region.counts.uses += 1
                 each.region.counts.saved_bytes += each.size_bytes
-        compared_bytes += self._compared_rows * ROW_BYTES
+        compared_bytes += self._compared_rows * ROW
         _mine.used = Used(products + 1, saved_bytes, compared_bytes)
 
 
@@ -556,7 +559,7 @@ def used() -> Used:
 
 
 def operand_copies(
-    device: Device, a: HostArray, b: HostArray, is_nested: bool = False
+    device: Device, a: AnyArray, b: AnyArray, is_nested: bool = False
 ) -> OperandCopies:
     """Return the copies of a product's operands, made now if there are none on this device.
 
@@ -572,12 +575,14 @@ def operand_copies(
     return OperandCopies(*(_copy_of(device, x, is_nested) for x in (a, b)))
 
 
-def _copy_of(device: Device, x: HostArray, is_nested: bool) -> OperandCopy | None:
+def _copy_of(device: Device, x: AnyArray, is_nested: bool) -> OperandCopy | None:
     if not x.size:
         return None
     for region in containing(x):
         if not region.guard.holds():  # the program has set the flag back
             forget(region)
+        elif (address_of(x) - region.start) % x.itemsize:
+            continue  # a view as another dtype, whose elements lie across those of the copy
         elif (copy := copied(region, device, is_nested)) is not None:
             return OperandCopy(x, region, copy)
     return None

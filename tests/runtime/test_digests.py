@@ -8,15 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clgemm.runtime import digests as module
-from clgemm.runtime.digests import ROW, ROW_BYTES, Comparison, Part, digests
+from clgemm.runtime.digests import ROW as ROW_BYTES
+from clgemm.runtime.digests import Comparison, Part
 
+ROW = ROW_BYTES // 4  # floats
 SIZES = (1, 2, 3, ROW - 1, ROW, ROW + 1, 3 * ROW + 5)
 RNG = np.random.default_rng(3)
 
 
+def digests(memory):
+    """Those of the bytes."""
+    return module.digests(memory.view(np.uint8))
+
+
 def part(memory, expected, first=0, last=None):
     """All rows of a memory, or some."""
-    return Part(memory, expected, first, expected.shape[1] if last is None else last)
+    return Part(memory.view(np.uint8), expected, first, expected.shape[1] if last is None else last)
 
 
 def reals(size):
