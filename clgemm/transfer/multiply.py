@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -161,7 +161,8 @@ def multiply_exactly(
         execute(bound, 1.0, x, y, 0.0, c)
         return None if is_empty or x is not a or y is not b else bound
     types = exact.types_of(a, b, c)
-    device = chosen()[0] if device is None else device
+    devices = chosen() if device is None else (device,)
+    device = devices[0]
     if is_optional and c.dtype.char in "dFD" and device.limits.has_vectors:
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
@@ -169,19 +170,25 @@ def multiply_exactly(
     if (pool := staging(device)) is None:
         _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
     else:
-        scalars = 1.0, 0.0, "strict"
-        product = TiledProduct(
-            *(*scalars, device, pool.space),
-            is_symmetric=is_symmetric,
-            advance=meter.advance,
-            types=types,
-        )
+
+        def make(device: Device, space: Workspace) -> TiledProduct:
+            made = TiledProduct(1.0, 0.0, "strict", device, space, types=types)
+            return made._replace(is_symmetric=is_symmetric, advance=meter.advance)
+
         with watched(is_wanted=False):
-            is_nested = is_within(run_product)
-            copies = operand_copies(device, a, b, is_nested)
-            done = _multiply_with_copies(pool, product, (a, b, c), copies, is_nested)
-        if is_symmetric and not done:
-            mirror(c, pool)
+            # "float32": as fast as tensor cores, so that no more devices share than gain by it.
+            is_shared = _shared(
+                *(make, devices, (a, b, c), "float32", meter),
+                is_updated=False,
+                is_symmetric=is_symmetric,
+            )
+            if not is_shared:
+                is_nested = is_within(run_product)
+                copies = operand_copies(device, a, b, is_nested)
+                product = make(device, pool.space)
+                done = _multiply_with_copies(pool, product, (a, b, c), copies, is_nested)
+                if is_symmetric and not done:
+                    mirror(c, pool)
     meter.end()
     return None
 
@@ -251,7 +258,12 @@ def _multiply_on(
     meter = begun(problem.shape.work) if alpha else SILENT
     product = _Product(problem, alpha, a, b, beta, c, meter)
     found = None
-    if len(devices) == 1 or not alpha or not _shared(product, devices):
+    is_shared = bool(alpha) and _shared(
+        *(product.tiled, devices, (a, b, c), precision, meter),
+        is_updated=bool(beta),
+        is_symmetric=problem.is_symmetric,
+    )
+    if not is_shared:
         found = _on_first_that_works(product, devices, queue)
     meter.end()
     return found if alpha and not any(overlaps) else None
@@ -306,14 +318,21 @@ class _Product(NamedTuple):
         return TiledProduct(*made, advance=self.meter.advance)
 
 
-def _shared(product: _Product, devices: Sequence[Device]) -> bool:
+def _shared(
+    make: Callable[[Device, Workspace], TiledProduct],
+    devices: Sequence[Device],
+    arrays: tuple[AnyArray, AnyArray, AnyArray],
+    precision: str,
+    meter: Meter,
+    *,
+    is_updated: bool,
+    is_symmetric: bool,
+) -> bool:
     """Compute a product on several equal devices. Return whether they have.
 
     If one fails, the product can be computed anew, unless C was updated: then this raises.
     """
-    problem, _, a, b, beta, c, meter = product
-    assert problem.precision is not None
-    equal = sharers(devices, a, b, c, problem.precision)
+    equal = sharers(devices, *arrays, precision) if len(devices) > 1 else []
     if len(equal) < 2:
         return False
     stagings, products = [], []
@@ -321,17 +340,17 @@ def _shared(product: _Product, devices: Sequence[Device]) -> bool:
         pool = staging(device)
         assert pool is not None
         stagings.append(pool)
-        products.append(product.tiled(device, pool.space)._replace(is_symmetric=False))
+        products.append(make(device, pool.space)._replace(is_symmetric=False))
     try:
-        is_computed = multiply_together(stagings, products, a, b, c)
+        is_computed = multiply_together(stagings, products, *arrays)
     except cl.Error as error:
-        if beta:
+        if is_updated:
             raise
         log.warning("clgemm: one of several GPUs failed, one computes the product: %s", error)
         meter.reach(0)
         return False
-    if is_computed and problem.is_symmetric:
-        mirror(c, stagings[0])
+    if is_computed and is_symmetric:
+        mirror(arrays[2], stagings[0])
     return is_computed
 
 

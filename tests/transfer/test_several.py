@@ -76,6 +76,23 @@ def calls(monkeypatch):
     return answers
 
 
+@pytest.mark.parametrize("shape", [(M, N, K), (5, 90, 80, 40)])
+@pytest.mark.parametrize("dtypes", ["i1 i4", "i8 i8", "b1 b1", "f2 f2", "c8 c8"])
+def test_other_dtypes_are_shared(dtypes, shape, equals, calls):
+    """By rows, and by the matrices of a batch; of a matrix by its own transpose, all is shared."""
+    *batch, m, n, k = shape
+    first, second = dtypes.split()
+    a, b = (
+        RNG.integers(0, 9, (*batch, *x)).astype(dtype)
+        for x, dtype in (((m, k), first), ((k, n), second))
+    )
+    for x, y in ((a, b), (a, a.swapaxes(-1, -2))):
+        c = np.empty((*batch, m, y.shape[-1]), np.result_type(x, y))
+        multiply.multiply_exactly(x, y, c, is_optional=False)
+        np.testing.assert_array_equal(c, x @ y)
+    assert calls == [True, True]
+
+
 @pytest.mark.parametrize(
     "shape", [(M, N, K), (N, M, K), (4000, 70, 50), (7, 150, 60, 33), (3, 5, 90, 80, 40)]
 )
