@@ -216,11 +216,14 @@ class State:
         from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial
 
-        is_urgent = entry.host.us >= LONG_US  # on a busy machine, child processes get no time else
+        # On a busy machine, child processes get no time else.
+        is_urgent = entry.host.us >= LONG_US and not is_at_exit
         if not self._is_started:
-            does = {"outlives": True} if is_at_exit else {"does_rest": True}
-            self._is_started = self.is_working = trial.start(is_urgent and not is_at_exit, **does)
+            does_rest, outlives = not is_at_exit, is_at_exit
+            self._is_started = self.is_working = trial.start(is_urgent, does_rest, outlives)
         if not self._is_started:
+            if is_at_exit:
+                return
             # The device is used unchecked, from the next large product on.
             log.info("no child process can be started: %s", trial.impossible())
             self.open()

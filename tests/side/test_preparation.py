@@ -29,7 +29,8 @@ class Supervisor:
         for name in ("start", "request", "answers", "found_devices", "impossible"):
             monkeypatch.setattr(trial, name, getattr(self, name))
 
-    def start(self, *_, outlives=False, **__):
+    def start(self, _, does_rest, outlives):
+        assert does_rest != outlives
         self.outlives.append(outlives)
         self.starts += 1
         return self.can_start
@@ -134,9 +135,18 @@ def test_what_is_missing_is_prepared_after_the_program(supervisor, opened, monke
     run(entry, 200, 1e3)
     preparation.state._write()
     assert len(supervisor.jobs) == 1
-    assert supervisor.outlives == [True]
+    assert (supervisor.outlives, supervisor.urgent) == ([True], [False])
     preparation.state._write()
     assert len(supervisor.jobs) == 1
+
+
+def test_a_program_that_ends_opens_nothing(supervisor, opened, monkeypatch, elapsed):
+    """Also where no child process starts."""
+    monkeypatch.setattr(preparation, "CHILD_COST_US", 2e7)
+    supervisor.can_start = False
+    run(an_entry(), 4, 3e6)
+    preparation.state._write()
+    assert (supervisor.starts, opened) == (1, [])
 
 
 @pytest.mark.parametrize(("seconds", "is_urgent"), [(0.3, False), (3.0, True)])
