@@ -469,13 +469,16 @@ print("over", flush=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0"])
 def test_no_process_outlives_the_program_for_long(end, device, tmp_path):
-    """Ten seconds after the program, however it ends, no process and no unfinished file is left."""
+    """Some seconds after the program, however it ends, no process and no unfinished file is left.
+
+    On a busy machine, the end of a process of the lowest priority takes its time.
+    """
     code = LEAVES.format(device=identity(device), seconds=0.4, end=end, outlives=False)
     begun = time.monotonic()
     done = run(code, tmp_path)
     assert done.stdout == "over\n"
     assert time.monotonic() - begun < 8  # it does not wait for them
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while supervisors(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not supervisors(tmp_path)
@@ -493,7 +496,7 @@ for size in (96, 97, 98):
                   precision="strict", key=key, is_symmetric=False, dtypes=())"""
     code = LEAVES.format(device=identity(device), seconds=0, end=end, outlives=True)
     assert run(code, tmp_path).stdout == "over\n"
-    deadline = time.monotonic() + supervisor.OUTLIVES_SECONDS + 5
+    deadline = time.monotonic() + supervisor.OUTLIVES_SECONDS + 30
     while supervisors(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not supervisors(tmp_path)

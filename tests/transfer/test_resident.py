@@ -138,15 +138,6 @@ def test_elements_across_those_of_the_copy_are_sent(tiled):
         assert held.uses == 0
 
 
-@pytest.mark.parametrize("dtype", [">i4", "O", "M8[s]", "g"])
-def test_what_devices_do_not_multiply_is_refused(dtype):
-    """With the array and its dtype."""
-    if np.dtype(dtype) == np.float64:
-        pytest.skip("longdouble is float64 here")
-    with pytest.raises(TypeError, match="array 0 has dtype"):
-        clgemm.resident(np.zeros((3, 3), dtype))
-
-
 def test_both_operands_may_be_resident(tiled, sent):
     """Then nothing is sent at all but C, where it counts."""
     a, b, c = integers(90, 50), integers(50, 80), integers(90, 80)
