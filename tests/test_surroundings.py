@@ -274,3 +274,37 @@ def test_no_place_for_caches_costs_time_only(damage, device, tmp_path):
     )
     assert (done.returncode, done.stdout) == (0, "[[6.]]\n"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+EXHAUSTED = """
+import contextlib, os, resource, time
+import numpy as np, clgemm, clgemm.blas, clgemm.hardware.trial, clgemm.transfer.multiply
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+x, held = np.ones((70, 70), np.float32), []
+with contextlib.suppress(OSError):
+    while True:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+try:
+    clgemm.sgemm(1.0, x, x)
+except Exception as error:
+    print("failed")
+for each in held:
+    os.close(each)
+deadline = time.monotonic() + 60
+while True:
+    try:
+        assert (clgemm.sgemm(1.0, x, x) == 70).all()
+        break
+    except Exception:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+print("done")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits descriptors")
+def test_without_descriptors_the_device_is_tried_again(tmp_path):
+    """The first use has no file descriptor left; that is not for the process's life."""
+    done = child(EXHAUSTED, CLGEMM_CACHE_DIR=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "failed\ndone\n"), done.stderr
