@@ -287,7 +287,7 @@ with contextlib.suppress(OSError):
         held.append(os.open(os.devnull, os.O_RDONLY))
 try:
     clgemm.sgemm(1.0, x, x)
-except Exception as error:
+except Exception:  # Python's own or the driver's, whoever needs a descriptor first
     print("failed")
 for each in held:
     os.close(each)
@@ -296,7 +296,7 @@ while True:
     try:
         assert (clgemm.sgemm(1.0, x, x) == 70).all()
         break
-    except Exception:
+    except (MemoryError, RuntimeError):  # after a passing failure, it is left alone for a while
         assert time.monotonic() < deadline
         time.sleep(0.5)
 print("done")

@@ -22,8 +22,8 @@ built and measured is kept. 'python -m clgemm warmup' does all of that at once.
 """
 NO_DEVICE = 2  # the exit code of `warmup` if no device works
 # After a product, threads of NumPy's OpenBLAS spin for 2**28 cycles, a tenth of a second, and take
-# cores from copies and launches. With this setting they sleep after 2**26, 20 to 30 milliseconds;
-# after 2**24, a factorisation by NumPy alone takes a tenth longer on 16 cores.
+# cores from copies and launches. With this setting they sleep after 2**26, 20 to 30 milliseconds.
+# Much sooner, programs that NumPy computes alone lose by waking them.
 SPINNING = "OPENBLAS_THREAD_TIMEOUT", "26"
 
 

@@ -453,10 +453,10 @@ class Supervisor:
         """Start nothing any more, since the parent has ended, unless that was wanted."""
         if self.ends_at is not None:
             return
-        if self.settings["outlives"]:
-            self.ends_at = time.monotonic() + OUTLIVES_SECONDS
+        outlives = self.settings["outlives"]
+        self.ends_at = time.monotonic() + (OUTLIVES_SECONDS if outlives else FINISH_SECONDS)
+        if outlives:
             return
-        self.ends_at = time.monotonic() + FINISH_SECONDS
         # Let each worker finish its job, or the first if it still imports; drop the others.
         starting = [worker for worker in self.workers if not worker.is_ready]
         self.waiting.sort(key=lambda job: job.get("rest", False))
