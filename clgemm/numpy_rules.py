@@ -180,7 +180,7 @@ class Request(NamedTuple):
         from clgemm.transfer.multiply import multiply_exactly
 
         multiply_exactly(rows, columns, self.matrices(result))
-        if self.dtype == np.float16 and not np.isfinite(result).all():
+        if self.dtype == np.float16 and not _are_finite(result):
             raise RejectedError("a result is not finite: NumPy may warn of it")
         return result
 
@@ -610,6 +610,15 @@ def dot_kind(x: AnyArray, y: AnyArray) -> str:
     if max(x.ndim, y.ndim) > 2:
         return "elements"
     return "copied" if is_scattered(x) or is_scattered(y) else "blas"
+
+
+def _are_finite(x: AnyArray) -> bool:
+    """Return whether all elements of a float16 array are finite.
+
+    NumPy's `isfinite` takes eight times as long as two maxima of the bits.
+    """
+    positive, negative = x.view(np.int16), x.view(np.uint16)
+    return bool(positive.max(initial=0) < 0x7C00 and negative.max(initial=0) < 0xFC00)
 
 
 def _multiply(x: Any, y: Any, c: Any) -> None:
