@@ -44,6 +44,8 @@ class Limits:
     emulates_local_memory: bool = False
     # Of 32 bits, those that a work-item can use while enough work-items share a compute unit.
     registers: int = 256
+    # Of the device's compiler, for every kernel.
+    build_options: tuple[str, ...] = ()
     # What launches cost where hardware spreads work-items over lanes, and where they have vectors.
     costs: Costs = H200
     cpu_costs: CpuCosts = POCL

@@ -118,9 +118,8 @@ def _program(device: Device, config: KernelConfig, conditional: bool) -> cl.Prog
             log.debug("building %s on %s", config, device.name)
             macros = (*config.macros(), ("GATED", 1)) if conditional else config.macros()
             source = text_of(type(config))
-            programs[config, conditional] = build(
-                device, source, macros, config.standard, config.build_options
-            )
+            options = *config.build_options, *device.limits.build_options
+            programs[config, conditional] = build(device, source, macros, config.standard, options)
         return programs[config, conditional]
 
 

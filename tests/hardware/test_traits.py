@@ -74,6 +74,7 @@ def test_a_platforms_name_tells_what_its_driver_is_good_at(platform, kind, found
 def test_expected_times_are_those_of_the_most_similar_processor(platform, vendor, units, costs):
     """The constants follow from the runtime, its version, the processor and its cores."""
     cl_device = SimpleNamespace(
+        name="",
         vendor=vendor,
         max_compute_units=units,
         local_mem_size=2**15,
@@ -101,6 +102,7 @@ def test_expected_times_are_those_of_the_most_similar_processor(platform, vendor
 def test_registers_follow_from_the_maker_of_a_gpu(platform, vendor, capability, registers):
     """OpenCL does not report registers: a GPU of an unknown maker is taken to have few."""
     cl_device = SimpleNamespace(
+        name="",
         vendor=vendor,
         max_compute_units=4,
         local_mem_size=2**15,
@@ -114,6 +116,9 @@ def test_registers_follow_from_the_maker_of_a_gpu(platform, vendor, capability, 
     )
     limits = limits_of(cl_device, "GPU", platform)
     assert limits.registers == registers
+    assert not limits.build_options
+    cl_device.name = "Intel(R) Data Center GPU Max 1550"
+    assert "-cl-intel-256-GRF-per-thread" in limits_of(cl_device, "GPU", platform).build_options
     assert not limits.emulates_local_memory
     cl_device.local_mem_type = cl.device_local_mem_type.GLOBAL
     assert limits_of(cl_device, "GPU", platform).emulates_local_memory

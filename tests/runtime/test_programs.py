@@ -14,6 +14,7 @@ from pyopencl import invoker
 import clgemm
 from clgemm.core.config import variant_of
 from clgemm.core.problem import Shape
+from clgemm.hardware.device import Device
 from clgemm.hardware.traits import POCL
 from clgemm.kernels.blocked.family import BLOCKED, BlockedVariant
 from clgemm.kernels.direct.family import DirectConfig
@@ -90,6 +91,17 @@ def test_a_compiler_unrolls_what_it_is_told_to(packs, device, monkeypatch, tmp_p
     program = programs.build(device, source, config.macros(), config.standard, config.options)
     log = program.get_build_info(device.cl_device, cl.program_build_info.LOG)
     assert "unroll" not in log, log
+
+
+def test_every_kernel_is_built_with_the_options_of_its_device(device, monkeypatch):
+    """The options in a device's limits reach its compiler."""
+    built, fresh = [], Device(device.cl_device)
+    fresh.__dict__["limits"] = replace(device.limits, build_options=("-DOF_THIS_DEVICE=1",))
+    monkeypatch.setattr(programs, "build", lambda *arguments: built.append(arguments))
+    config = DirectConfig(items_m=8, items_n=8, work_m=1, width=1, fma=False)
+    with pytest.raises(TypeError):  # there is no program
+        programs.kernel(fresh, config)
+    assert "-DOF_THIS_DEVICE=1" in built[0][-1]
 
 
 def test_a_source_that_does_not_compile_says_why(device):

@@ -100,8 +100,8 @@ def lane_configs() -> tuple[TiledConfig, ...]:
 def gpu_configs() -> tuple[TiledConfig, ...]:
     """Return tiles for GPUs of other makers than NVIDIA.
 
-    With one buffer and few steps written out, AMD's and Intel's compilers spill no registers,
-    except for Intel's GPU Max (docs/measured/compiled.json).
+    With one buffer and few steps written out, AMD's and Intel's compilers spill no registers
+    (docs/measured/compiled.json).
     """
     largest, *smaller, smallest = (replace(each, buffers=1) for each in lane_configs())
     return (
