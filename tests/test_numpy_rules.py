@@ -9,7 +9,6 @@ import pytest
 from strategies import integers
 
 import clgemm
-from clgemm.numpy_rules import _are_finite
 
 RNG = np.random.default_rng(2014)
 FLOATS = integers(RNG, (4, 4))
@@ -58,11 +57,3 @@ def test_a_scalar_result_is_returned_as_numpy_returns_it(function, device):
     )
     assert type(result) is type(expected)
     assert result == expected == ours == theirs
-
-
-def test_what_is_not_finite_is_found_in_float16():
-    """Of all 65,536 numbers of float16, those are told apart that NumPy tells apart."""
-    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    assert all(_are_finite(x) == np.isfinite(x).all() for x in every[:, None])
-    assert _are_finite(every[np.isfinite(every)][::-3])
-    assert _are_finite(every[:0])

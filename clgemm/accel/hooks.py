@@ -375,7 +375,7 @@ class Hooks:
                 stack.enter_context(optional())
             stack.enter_context(watched(not heeded["over"] == heeded["invalid"] == "ignore"))
             result, errors = request.computed(), []
-            if request.dtype.char in "fdFD":
+            if request.dtype.char in "efdFD":
                 errors = operands_that_err(request.matrices(result), *request.operands())
             delivered = request.delivered(result)
             self._failures.worked()

@@ -53,3 +53,12 @@ def test_an_element_that_is_not_finite_is_found(view, where, device, monkeypatch
             assert not is_finite(c, device)
             c[place] = 1
     assert is_finite(c, device)
+
+
+def test_every_number_of_float16_is_told_apart(device):
+    """Of all 65,536 numbers of float16, those are finite that NumPy calls finite."""
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    assert all(is_finite(x, device) == np.isfinite(x).all() for x in every[:, None])
+    assert is_finite(every[np.isfinite(every)][::-3], device)
+    assert is_finite(np.full(2**12, 60000, np.float16), device)
+    assert is_finite(every[:0], device)
