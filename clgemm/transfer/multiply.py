@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyopencl as cl
@@ -56,6 +56,7 @@ UPDATED_ROWS = 64  # of C at a time, on the host
 log = logging.getLogger(__name__)
 
 Events = Sequence[cl.Event]
+T = TypeVar("T")
 
 
 def multiply(
@@ -186,8 +187,11 @@ def multiply_exactly(
                 is_nested = is_within(run_product)
                 copies = operand_copies(device, a, b, is_nested)
                 product = make(device, pool.space)
-                done = _multiply_with_copies(pool, product, (a, b, c), copies, is_nested)
-                if is_symmetric and not done:
+
+                def compute(copies: OperandCopies) -> bool:
+                    return multiply_tiles(pool, product, (a, b, c), copies, is_nested)
+
+                if not _computed(compute, copies) and is_symmetric:
                     mirror(c, pool)
     meter.end()
     return None
@@ -424,43 +428,35 @@ def multiply_through(
     is_nested = is_within(run_product)
     reads = product.precision is not None
     copies = operand_copies(product.device, a, b, is_nested) if reads else NO_COPIES
-    if reads and not (product.is_slow or any(copies.of_operands)):
-        x, y = (with_axes(each, c.ndim) for each in (a, b))
-        single = plan_single_transfer(staging, product, x, y, c, is_nested)
-        if single is not None:
-            single.compute(x, y, c, is_nested)
-            return single.reusable(x, y, c)
-    is_mirrored = _multiply_with_copies(staging, product, (a, b, c), copies, is_nested)
-    if product.is_symmetric and not is_mirrored:
-        mirror(c, None if is_nested else staging)
-    return None
+
+    def compute(copies: OperandCopies) -> SingleTransfer | None:
+        if reads and not product.is_slow:
+            x, y = (with_axes(each, c.ndim) for each in (a, b))
+            single = plan_single_transfer(staging, product, x, y, c, is_nested, copies)
+            if single is not None:
+                single.compute(x, y, c, is_nested, copies)
+                return None if any(copies.of_operands) else single.reusable(x, y, c)
+        is_mirrored = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
+        if product.is_symmetric and not is_mirrored:
+            mirror(c, None if is_nested else staging)
+        return None
+
+    return _computed(compute, copies)
 
 
-def _multiply_with_copies(
-    staging: Staging,
-    product: TiledProduct,
-    arrays: tuple[AnyArray, AnyArray, AnyArray],
-    copies: OperandCopies,
-    is_nested: bool,
-) -> bool:
-    """Compute a product by tiles; by what the operands hold now if their copies are stale.
-
-    Returns
-    -------
-    bool
-        As `multiply_tiles`.
-    """
+def _computed(compute: Callable[[OperandCopies], T], copies: OperandCopies) -> T:
+    """Compute a product with the device's copies of operands; without them if they are stale."""
     try:
-        is_mirrored = multiply_tiles(staging, product, arrays, copies, is_nested)
+        result = compute(copies)
     except StaleError:  # nothing is written yet to a `c` that is read
         pass
     else:
         copies.count()
-        return is_mirrored
+        return result
     # Not while the exception is handled: its frames keep the chunks of the call that failed.
-    is_mirrored = multiply_tiles(staging, product, arrays, NO_COPIES, is_nested)
+    result = compute(NO_COPIES)
     copies.drop()
-    return is_mirrored
+    return result
 
 
 def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:

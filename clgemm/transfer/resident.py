@@ -501,6 +501,11 @@ class OperandCopies:
         self._compared_rows = _rows(untracked)
         self._comparison = Comparison(untracked)
 
+    def matrices(self, a: AnyArray, b: AnyArray) -> tuple[Matrix | None, Matrix | None]:
+        """Return where A and B are on the device; None for one that has to be sent."""
+        first, second = self.of_operands
+        return first and first.matrix(a), second and second.matrix(b)
+
     def is_compared(self) -> bool:
         """Return whether `require_fresh` would not wait for threads."""
         return self._comparison.is_over()

@@ -26,9 +26,11 @@ from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
 from clgemm.runtime.progress import begun
 from clgemm.runtime.workspace import Workspace
 from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
+from clgemm.transfer.resident import NO_COPIES, OperandCopies
 from clgemm.transfer.staging import Chunk, Staging, abandon
 from clgemm.transfer.tiles import TiledProduct, run_product
 
+Resident: TypeAlias = tuple[Matrix | None, Matrix | None]  # copies of A and B on the device
 Forms: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shapes and strides
 
 STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # arrays begin at multiples of so many elements
@@ -64,16 +66,32 @@ class SingleTransfer(NamedTuple):
         """The workspace of its queue."""
         return self.product.space
 
-    def compute(self, a: HostArray, b: HostArray, c: HostArray, is_nested: bool) -> None:
-        """Compute the product; the result is in `c` on return."""
+    def compute(
+        self,
+        a: HostArray,
+        b: HostArray,
+        c: HostArray,
+        is_nested: bool,
+        operand_copies: OperandCopies = NO_COPIES,
+    ) -> None:
+        """Compute the product; the result is in `c` on return.
+
+        Raises
+        ------
+        StaleError
+            If the device's copies of operands are stale; nothing is written to `c` then.
+        """
         product, arrays = self.product, (_stored(a), _stored(b), c)
         # A nested product does not record finiteness for the outer one.
         asked = None if is_nested else watch()
         check = None if asked is None else check_of(c.size, product.device, product.space)
         flags = np.zeros(0 if check is None else check.flags, np.float32)
         config = self.staging.config
-        route = make_route(arrays, product.beta != 0, config, is_nested, flags.size)
-        run_product(lambda: _run(self, route, (*arrays, flags), is_nested, check))
+        resident = operand_copies.matrices(a, b)
+        route = make_route(arrays, product.beta != 0, config, is_nested, flags.size, resident)
+        run_product(
+            lambda: _run(self, route, (*arrays, flags), is_nested, check, operand_copies, resident)
+        )
         if asked is not None and are_all_set(flags):
             asked.elements += c.size
         self.product.advance(self.work)
@@ -103,6 +121,7 @@ def plan_single_transfer(
     b: HostArray,
     c: HostArray,
     is_nested: bool,
+    operand_copies: OperandCopies = NO_COPIES,
 ) -> SingleTransfer | None:
     """Plan a product small enough for one transfer. Return None if it is too large.
 
@@ -112,13 +131,16 @@ def plan_single_transfer(
         As for `multiply_through`, with as many axes. They have elements.
     is_nested : bool
         Whether this thread is in another product.
+    operand_copies : OperandCopies, optional
+        Those of A and B, which need not be sent.
     """
     config, arrays = staging.config, (_stored(a), _stored(b), c)
-    moved_bytes = FLOAT_BYTES * sum(x.size for x in arrays)
-    if moved_bytes > min(config.at_once_bytes, config.memory_bytes):
+    resident = operand_copies.matrices(a, b)
+    sent = [x for x, copy in zip(arrays, (*resident, None), strict=True) if copy is None]
+    if FLOAT_BYTES * sum(x.size for x in sent) > min(config.at_once_bytes, config.memory_bytes):
         return None
     flags = count_flags(c.size, product.device.limits)  # there may be none in the end
-    route = make_route(arrays, product.beta != 0, config, is_nested, flags)
+    route = make_route(arrays, product.beta != 0, config, is_nested, flags, resident)
     if route.chunks > config.chunks:
         return None
     # This may compile: no chunk waits for that.
@@ -135,6 +157,8 @@ def _run(
     arrays: tuple[HostArray, ...],
     is_nested: bool,
     check: Check | None,
+    operand_copies: OperandCopies,
+    resident: Resident,
 ) -> None:
     staging, product, space = call.staging, call.product, call.space
     views = [x.transpose(axes) for x, axes in zip(arrays, route.axes, strict=False)]
@@ -148,13 +172,14 @@ def _run(
             if copier is not None:
                 for copy in wanted:
                     copier.copy(copy)
-            buffers = [product.allocate(FLOAT_BYTES * size) for size in route.sizes]
+            buffers = [product.allocate(FLOAT_BYTES * max(1, size)) for size in route.sizes]
             for copy in _made(copier, wanted):
                 if copy.is_last:
                     into = buffers[copy.number >= route.operands]
                     _send(space, into, chunks, route.up[copy.number])
-            arriving = _multiply(call, buffers, route, chunks, check)
+            arriving = _multiply(call, buffers, route, chunks, check, resident)
             results = copies(route.down, views, chunks, is_up=False)
+            operand_copies.require_fresh()
             if copier is None:  # when all of it is there
                 for event in arriving:
                     event.wait()
@@ -224,13 +249,14 @@ def _multiply(
     route: Route,
     chunks: Sequence[Chunk],
     check: Check | None,
+    resident: Resident,
 ) -> list[cl.Event]:
     """Enqueue the product, its check, and the transfers of its result to the host."""
     product, space, (operands, result) = call.product, call.space, buffers
     with space.lock:
         a, b = (
-            Matrix(operands, start, layout)
-            for start, layout in zip(route.starts, route.layouts, strict=False)
+            copy or Matrix(operands, start, layout)
+            for copy, start, layout in zip(resident, route.starts, route.layouts, strict=False)
         )
         c = Matrix(result, 0, route.layouts[2])
         product.enqueue(call.bound, a, b, c, True, [])
@@ -291,7 +317,7 @@ class Route(NamedTuple):
     axes : tuple of tuple of int
         Of each array, the axes from the outermost in memory.
     layouts : tuple of Layout
-        How the arrays lie on the device: dense, in the order of their memory.
+        How the arrays lie on the device: dense, in the order of their memory; or as in a copy.
     starts : tuple of int
         Where A and B begin in their buffer.
     sizes : tuple of int
@@ -345,6 +371,7 @@ def make_route(
     config: TransferConfig,
     is_nested: bool,
     flags: int = 0,
+    resident: Resident = (None, None),
 ) -> Route:
     """Return how A, B and C travel; routes of equal shapes and strides are equal.
 
@@ -354,8 +381,12 @@ def make_route(
         Whether the caller is in another product: it copies itself then.
     flags : int, optional
         Elements that come back after C, as a fourth array.
+    resident : pair of Matrix or None, optional
+        Where A and B are on the device already.
     """
-    return _route(tuple((x.shape, x.strides) for x in arrays), reads_c, config, is_nested, flags)
+    forms = tuple((x.shape, x.strides) for x in arrays)
+    there = resident[0] and resident[0].layout, resident[1] and resident[1].layout
+    return _route(forms, reads_c, config, is_nested, flags, there)
 
 
 def copies(
@@ -381,11 +412,18 @@ def copies(
 
 @functools.lru_cache(maxsize=256)
 def _route(
-    forms: Forms, reads_c: bool, config: TransferConfig, is_nested: bool, flags: int
+    forms: Forms,
+    reads_c: bool,
+    config: TransferConfig,
+    is_nested: bool,
+    flags: int,
+    there: tuple[Layout | None, Layout | None],
 ) -> Route:
     axes = tuple(memory_order(strides) for _, strides in forms)
     shapes = [tuple(shape[i] for i in order) for (shape, _), order in zip(forms, axes, strict=True)]
     sizes = [math.prod(shape) for shape in shapes]
+    for operand in (0, 1):
+        sizes[operand] *= there[operand] is None
     moved_bytes, longest = FLOAT_BYTES * sum(sizes), config.chunk_bytes // FLOAT_BYTES
     is_threaded = moved_bytes >= THREADED_FACTOR * config.threaded_bytes and not is_nested
     most = longest
@@ -395,7 +433,8 @@ def _route(
 
     up, down = _Places(longest, not is_threaded), _Places(longest, not is_threaded)
     for operand in (0, 1):
-        up.add(operand, shapes[operand], starts[operand], most)
+        if there[operand] is None:
+            up.add(operand, shapes[operand], starts[operand], most)
     operands = len(up.transfers)
     up.end()
     if reads_c:
@@ -411,7 +450,7 @@ def _route(
     )
     return Route(
         axes,
-        (a, b, c),
+        (there[0] or a, there[1] or b, c),
         starts,
         (starts[1] + sizes[1], end_of_c),
         tuple(up.transfers),

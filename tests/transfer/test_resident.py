@@ -36,7 +36,15 @@ CONFIGS = {
     "whole": replace(TINY, tile_bytes=2**30, chunk_bytes=2**20, threaded_bytes=2**40),
     "tiles": TINY,
     "budget": replace(TINY, memory_bytes=100_000),
+    "at once": replace(TINY, at_once_bytes=2**20, chunk_bytes=2**20, threaded_bytes=2**40),
 }
+
+
+@pytest.fixture(params=["tiles", "at once"])
+def small(request, every_staged):
+    """Choose the device whose products come in tiles, or the one that takes them at once."""
+    with clgemm.device(every_staged[request.param]) as chosen:
+        yield chosen
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -138,7 +146,7 @@ def test_elements_across_those_of_the_copy_are_sent(tiled):
         assert held.uses == 0
 
 
-def test_both_operands_may_be_resident(tiled, sent):
+def test_both_operands_may_be_resident(small, sent):
     """Then nothing is sent at all but C, where it counts."""
     a, b, c = integers(90, 50), integers(50, 80), integers(90, 80)
     with clgemm.resident(a, b):
@@ -150,7 +158,7 @@ def test_both_operands_may_be_resident(tiled, sent):
         assert sum(sent) == c.nbytes
 
 
-def test_every_function_uses_the_copies(tiled):
+def test_every_function_uses_the_copies(small):
     """Also in a chain, by its storage, and transposed."""
     w, x = integers(40, 40), integers(40, 40)
     stack = integers(3, 40, 40)
@@ -174,7 +182,7 @@ def test_every_function_uses_the_copies(tiled):
         assert held.uses == 2
 
 
-def test_the_matrices_of_a_resident_batch(tiled, sent):
+def test_the_matrices_of_a_resident_batch(small, sent):
     """One by one, and as a batch with another."""
     w, x = integers(6, 30, 20), integers(30, 30)
     with clgemm.resident(w) as held:
@@ -186,7 +194,7 @@ def test_the_matrices_of_a_resident_batch(tiled, sent):
         assert held.saved_bytes == w.nbytes + w[::2].nbytes
 
 
-def test_nan_and_inf_stay_what_they_are(tiled):
+def test_nan_and_inf_stay_what_they_are(small):
     """The copy is of bits."""
     w, x = integers(60, 50), integers(40, 60)
     w[3, 4], w[50, 7], x[20, 0] = np.nan, np.inf, np.nan
@@ -262,7 +270,7 @@ def _by_thread(w, where):
 
 @pytest.mark.parametrize("write", [_by_memset, _by_system_call, _by_thread])
 @pytest.mark.parametrize("where", [2, 4 * 150 * 40 + 3, -2])
-def test_a_change_is_found_whoever_writes(tiled, found_by, write, where):
+def test_a_change_is_found_whoever_writes(small, found_by, write, where):
     """To the first element, in the middle, and to the last."""
     if write is _by_system_call and not hasattr(os, "preadv"):
         pytest.skip("this system has no such call")
@@ -281,7 +289,7 @@ def test_a_change_is_found_whoever_writes(tiled, found_by, write, where):
         assert held.uses == 2
 
 
-def test_a_change_in_the_middle_of_a_product_is_found(tiled, found_by, monkeypatch):
+def test_a_change_in_the_middle_of_a_product_is_found(small, found_by, monkeypatch):
     """By another thread, after the copy was taken for the product."""
     w, x = integers(90, 90), integers(90, 90)
     before, found = w[:], multiply.operand_copies
@@ -417,7 +425,7 @@ def test_after_a_change_only_what_is_written_then_is_read(tiled, found_by):
         assert compared == digests.ROW * (7 if found_by == "digests" else 0)
 
 
-def test_a_change_is_found_before_the_result_is_written(tiled, found_by):
+def test_a_change_is_found_before_the_result_is_written(small, found_by):
     """What is added to is as it was when the product is repeated."""
     w, x, c = integers(60, 70), integers(40, 60), integers(40, 70)
     expected = c.copy()

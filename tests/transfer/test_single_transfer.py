@@ -124,10 +124,19 @@ def test_repeated_matrices_are_sent_once(sent):
 
 
 def test_resident_operands_are_not_sent(sent):
-    """Such a product has pieces, which tell the rest of it."""
-    a, b = integers(20, 30), integers(30, 25)
+    """The other one is, and the result comes back: both may be larger than what is sent at once."""
+    a, b = integers(200, 300), integers(300, 7)
     with clgemm.resident(a):
-        np.testing.assert_array_equal(clgemm.matmul(a, b), a @ b)
+        for _ in range(2):
+            np.testing.assert_array_equal(clgemm.matmul(a[:, ::-1], b), a[:, ::-1] @ b)
+        np.testing.assert_array_equal(clgemm.matmul(b.T, a.T), b.T @ a.T)
+        assert sent == [(True, 0, b.nbytes), (False, 0, 4 * 200 * 7)] * 3
+        sent.clear()
+        small = a[:20, :50]
+        np.testing.assert_array_equal(clgemm.matmul(small, small.T), small @ small.T)
+        assert sent == [(False, 0, 1600)]
+    sent.clear()
+    clgemm.matmul(a, b)
     assert sent == []
 
 
