@@ -18,7 +18,6 @@ pipes while one is timed. Every result is checked.
 Each of these runs something else instead, by an option of the command:
 
     survey      random products (`draws`), with statistics of the ratios and the worst products
-    programs    random programs, made of random products
     whole_programs
                 programs in plain NumPy (`corpus`), with and without acceleration
     other_products

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.bench import other_products, programs, startup, survey, whole_programs
+from clgemm.bench import other_products, startup, survey, whole_programs
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, against, is_ours
-from clgemm.bench.draws import random_programs
 from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
 from clgemm.bench.survey import SurveyReport
@@ -32,7 +31,7 @@ from clgemm.terminal import duration, minutes, positive, progress, say
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
 # Options that run something else, of which only `picture` has a picture.
-APART = ("startup", "dtypes", "syrk", "whole_programs", "survey", "programs", "plot")
+APART = ("startup", "dtypes", "syrk", "whole_programs", "survey", "plot")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
     survey.add_arguments(parser)
-    programs.add_arguments(parser)
     whole_programs.add_arguments(parser)
     startup.add_arguments(parser)
     other_products.add_arguments(parser)
@@ -93,8 +91,6 @@ def main(args: argparse.Namespace) -> int:
         devices = find_devices(args.device) if args.device else get_devices()
         peers = _peers(args.peers)
         cases = _cases(args, peers)
-        bounds = survey.bounds_of(args, programs.DEFAULT)
-        chosen = random_programs(args.programs or 0, args.seed, bounds)
         chosen_precision(args.precision)  # or an error that names the variable
         require_writable("--json", args.json)
         require_picture("--plot", args.plot, extra="bench")
@@ -110,10 +106,6 @@ def main(args: argparse.Namespace) -> int:
             return other_products.syrk(args, devices[0])
         if args.whole_programs is not None:
             return whole_programs.main(args)
-        if args.programs:
-            every = [word for each in devices for word in identity(each)]
-            threads = _threads(devices[0], args.threads)
-            return programs.main(args, chosen, every, devices[0].label, threads)
         report = _run(devices, cases, peers, args)
         if args.quick and not args.survey:
             report.dtypes.append(other_products.timed(devices[0], np.dtype(np.int32), 500))
@@ -138,7 +130,7 @@ def main(args: argparse.Namespace) -> int:
 def _cases(args: argparse.Namespace, peers: list[str]) -> list[Case]:
     if args.survey:
         return survey.cases(args, peers)
-    if args.minutes is not None and not args.programs:
+    if args.minutes is not None:
         raise ValueError("--minutes is for a survey: --survey N")
     if args.shapes is not None:
         return parse_shapes(args.shapes)

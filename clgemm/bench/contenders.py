@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ from clgemm.bench.host_blas_peers import HOST_PEERS
 HOST, DEVICE = "host", "device"
 # Each peer and the place of its operands.
 PEERS = {"NumPy": HOST, **dict.fromkeys(HOST_PEERS, HOST), "CLBlast": DEVICE, "cuBLAS": DEVICE}
-# Both choose the side, host or device; "clgemm" is always the device. Programs have the second.
-ROUTED, ACCELERATED = "clgemm.matmul", "accelerated NumPy"
+ROUTED = "clgemm.matmul"  # chooses the side, host or device; "clgemm" is always the device
 CONTROL = "NumPy again"  # in another process, which never takes the same time
 
 
@@ -41,7 +40,7 @@ class Call(NamedTuple):
 
 def is_ours(contender: str) -> bool:
     """Tell whether a contender is clgemm."""
-    return contender in ("clgemm", ROUTED, ACCELERATED)
+    return contender in ("clgemm", ROUTED)
 
 
 def against(peers: Iterable[str]) -> dict[str, list[str]]:
@@ -94,35 +93,6 @@ def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
     if is_ours(contender):
         return _on_host(clgemm.matmul, case) if mode == HOST else _clgemm(case, device)
     return _clblast(case, device) if contender == "CLBlast" else _cublas(case, device)
-
-
-def program(contender: str, cases: Sequence[Case], steps: Sequence[int]) -> Call:
-    """Return a pass of a program as one call: products of NumPy arrays, each a new result.
-
-    Parameters
-    ----------
-    contender : str
-        NumPy, or one that is clgemm.
-    cases : sequence of Case
-        The different products.
-    steps : sequence of int
-        Positions in `cases`, in the order of the products.
-    """
-    matmul: Callable[..., Any] = np.matmul
-    if contender == ACCELERATED:
-        from clgemm import accel
-
-        accel.install()  # patches np.matmul itself
-    elif is_ours(contender):
-        matmul = clgemm.matmul
-    pairs = [operands(case) for case in cases]
-    results: list[Any] = [None] * len(cases)
-
-    def once() -> None:
-        for step in steps:
-            results[step] = matmul(*pairs[step])
-
-    return Call(once, lambda: results)
 
 
 def _shape(case: Case) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from clgemm.bench.cases import Case
 from clgemm.bench.contenders import HOST
-from clgemm.bench.draws import Program
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.terminal import json_number
 
@@ -72,7 +71,7 @@ class Outcome:
     """
 
     contender: str
-    case: Case | Program
+    case: Case
     rounds_s: list[float] = field(default_factory=list)
     error: float = float("nan")
     worst: float = float("nan")
@@ -153,10 +152,10 @@ SPIN_TIMES = {
 }
 
 
-def environment(threads: int, spin_times: Mapping[str, str] = SPIN_TIMES) -> dict[str, str]:
+def environment(threads: int) -> dict[str, str]:
     """Return the environment of workers: this many threads."""
     return {
-        **spin_times,
+        **SPIN_TIMES,
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
         "CUPY_TF32": "0",
@@ -234,7 +233,7 @@ class Tournament:
         # The fewest seconds per operation so far.
         self._pace: dict[tuple[str, str], float] = {}
 
-    def contest(self, case: Case | Program) -> dict[str, list[Outcome]]:
+    def contest(self, case: Case) -> dict[str, list[Outcome]]:
         """Return the outcomes of a case for host and for device operands.
 
         A failure is an outcome too, and raises nothing.
@@ -266,7 +265,7 @@ class Tournament:
                 return _left_out("the float64 reference", expected_s, self.settings.budget_s)
         return ""
 
-    def _reference(self, case: Case | Program) -> str:
+    def _reference(self, case: Case) -> str:
         """Make NumPy's worker write the reference, and return its failure, or ""."""
         try:
             self.workers["NumPy"].ask("reference", case=case.as_dict(), file=str(self._file))

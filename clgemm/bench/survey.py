@@ -389,15 +389,15 @@ def _range(text: str) -> tuple[int, int]:
     return low, high
 
 
-def bounds_of(args: argparse.Namespace, default: Bounds) -> Bounds:
-    """Return the bounds that ``--sides`` and ``--work`` give; those of `default` for the rest.
+def _bounds(args: argparse.Namespace) -> Bounds:
+    """Return the bounds that ``--sides`` and ``--work`` give.
 
     Raises
     ------
     ValueError
         If they are no ranges.
     """
-    return Bounds(args.sides or default.sides, args.work or default.work)
+    return Bounds(args.sides or Bounds().sides, args.work or Bounds().work)
 
 
 def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
@@ -412,7 +412,7 @@ def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
         raise ValueError("--shapes and --survey exclude each other")
     if not peers:
         raise ValueError("a survey needs a peer: --peers none leaves nothing to compare with")
-    found = random_cases(args.survey, args.seed, bounds_of(args, Bounds()), args.data)
+    found = random_cases(args.survey, args.seed, _bounds(args), args.data)
     if args.minutes is not None:
         random.Random(args.seed).shuffle(found)  # so that too little time favours no size
     return found
@@ -420,7 +420,7 @@ def cases(args: argparse.Namespace, peers: Sequence[str]) -> list[Case]:
 
 def new_report(machine: dict[str, Any], args: argparse.Namespace) -> SurveyReport:
     """Return an empty report that says what is surveyed."""
-    bounds = bounds_of(args, Bounds())
+    bounds = _bounds(args)
     survey = {
         "count": args.survey,
         "seed": args.seed,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clgemm.bench.cases import Case, judge, reference
-from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare, program
+from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare
 from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
 from clgemm.core.precision import chosen_precision
@@ -33,7 +33,7 @@ class Server:
         self.contender = contender
         self.identified = identified
         self._device: Any = None
-        self._cases: list[Any] = []
+        self._case: Any = None
         self._call: Any = None
 
     @property
@@ -59,13 +59,10 @@ class Server:
         return about | {"compute_units": self.device.limits.compute_units}
 
     def prepare(self, case: dict[str, Any], mode: str) -> float:
-        """Make the operands of a product or a program, and return the seconds of a first call."""
+        """Make the operands of a product, and return the seconds of a first call."""
         self.release()
-        self._cases = _products(case)
-        if "steps" in case:
-            self._call = program(self.contender, self._cases, case["steps"])
-        else:
-            self._call = prepare(self.contender, self._cases[0], mode, self.device)
+        self._case = Case.from_dict(case)
+        self._call = prepare(self.contender, self._case, mode, self.device)
         return _seconds(self._call.once)
 
     def turn(self, seconds: float) -> float:
@@ -82,28 +79,14 @@ class Server:
         return median(times)
 
     def reference(self, case: dict[str, Any], file: str) -> None:
-        """Write the products of a case in float64 to files, whose names begin so."""
+        """Write the product of a case in float64 to a file."""
         self.release()
-        for number, product in enumerate(_products(case)):
-            np.save(f"{file}{number}.npy", reference(product))
+        np.save(f"{file}.npy", reference(Case.from_dict(case)))
 
     def judge(self, file: str) -> list[float]:
-        """Compare the results of the timed calls with those of `reference`, and return the worst.
-
-        Of a program, either figure is the greatest of all products.
-        """
-        fetched = self._call.fetch()
-        results = fetched if isinstance(fetched, list) else [fetched]
-        errors = [
-            judge(
-                case,
-                result,
-                np.load(f"{file}{number}.npy", mmap_mode="r"),
-                self._precision(),
-            )
-            for number, (case, result) in enumerate(zip(self._cases, results, strict=True))
-        ]
-        return [float(x) for x in np.max(errors, axis=0)]  # NaN is the worst
+        """Compare the result of the timed calls with that of `reference`."""
+        expected = np.load(f"{file}.npy", mmap_mode="r")
+        return [*map(float, judge(self._case, self._call.fetch(), expected, self._precision()))]
 
     def _precision(self) -> str:
         """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
@@ -115,19 +98,13 @@ class Server:
 
     def release(self) -> None:
         """Release the operands."""
-        self._call = None
-        self._cases = []
+        self._call = self._case = None
 
     def roofs(self) -> dict[str, Any]:
         """Measure the device's arithmetic peak and memory bandwidth."""
         from clgemm.bench.peak import measure
 
         return measure(self.device)
-
-
-def _products(case: dict[str, Any]) -> list[Case]:
-    """Return the products of a program, or the only one of a case."""
-    return [Case.from_dict(each) for each in case.get("products", [case])]
 
 
 def _seconds(once: Callable[[], object]) -> float:
