@@ -710,7 +710,7 @@ def test_a_product_of_a_tenth_of_a_second_answers_signals(device, dtype):
 
 TILES = {
     True: [(3, 8, 4, 2, 1, 1), (1, 32, 16, 4, 1, 1)],
-    False: [(32, 32, 1, 1, 8, 8), (16, 16, 1, 2, 2, 8, True, 4)],
+    False: [(16, 16, 1, 1, 4, 4), (16, 16, 1, 1, 4, 8, True, 4)],
 }
 
 

@@ -115,6 +115,7 @@ def test_records_go_to_others_and_come_from_them(
     assert "there are no records" in capsys.readouterr().err
     (record,) = clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03, dtypes=[dtype])
     assert record.key == (family, "batched")
+    assert planner.tuned(empty, family, "batched") == record.choice
     assert "this user's" in clgemm.show_config("dicts")["Tuning"]["batched"][family]
     assert main(["tune", "--export", str(file)]) == 0
     assert main(["tune", "--import", str(file)]) == 1  # each has one already
