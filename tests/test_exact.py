@@ -762,7 +762,7 @@ def test_the_tile_of_a_record_is_used_and_one_that_is_wrong_is_not(device, alone
     for _ in range(2):
         assert tile_of(bound("C")) == plan.ExactTile(**asdict(tile))
     assert tile_of(bound("F")) != plan.ExactTile(**asdict(tile))  # that is a wide one
-    assert tried == [None, Choice(tile)]
+    assert [choice for choice in tried if choice] == [Choice(tile)]
     c = np.zeros((300, 20), np.uint32)
     multiply.multiply_exactly(x, y, c, device)
     np.testing.assert_array_equal(c, x @ y)
