@@ -24,9 +24,10 @@ from clgemm.hardware.choice import (
 )
 from clgemm.hardware.device import Device, identify, present
 from clgemm.hardware.diagnosis import findings, remedy
+from clgemm.kernels import OTHER_DTYPES
 from clgemm.planning.planner import families, serving
 from clgemm.records.costs import measured_costs
-from clgemm.records.tuned import user_file
+from clgemm.records.tuned import own_records, user_file
 from clgemm.records.verified import COMMAND, all_verified, verification
 from clgemm.runtime.kept_memory import kept_bytes
 from clgemm.side.settings import (
@@ -224,7 +225,9 @@ def _tuning(device: Device) -> dict[str, Any]:
     found: dict[str, Any] = {"records": str(user_file(identify(device)))}
     if device.traits.has_cost_model:
         found["expected times"] = _expected_times(device)
-    return found | serving(device, families(device))
+    others = {record.family for record in own_records(identify(device))}
+    tuned = (family for family in OTHER_DTYPES.values() if family.name in others)
+    return found | serving(device, (*families(device), *tuned))
 
 
 def _expected_times(device: Device) -> str:

@@ -1,4 +1,4 @@
-"""A trial with faults in some configs of the direct family, by their rows per work-item."""
+"""A trial with faults in some configs: of the direct family, by their rows, and of int32."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from clgemm.runtime import programs
 from clgemm.tuning.trial import Server
 
 WRONG, HANGS, ABORTS, NO_BUILD = 3, 6, 8, 7
+WRONG_UNROLL = 4
 text_of, build = programs.text_of, programs.build
 
 
 def planted(kind):
     """Return the source with a column left out at the edges, or with an endless loop."""
     source = text_of(kind)
+    if kind.entry in ("exact_product", "exact_tiles"):
+        added = f"adds + (UNROLL == {WRONG_UNROLL}))"
+        assert "adds);" in source
+        return source.replace("adds);", f"{added};")
     if kind.family != "direct":
         return source
     edge = "j < min(WIDTH, columns)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pyopencl as cl
@@ -11,15 +11,19 @@ import pyopencl.array as cl_array
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_records import record
 from staged import TINY
 from stand_ins import compile_plainly
 
 import clgemm
 from clgemm import numpy_rules
+from clgemm.core import cache
 from clgemm.core.plan import ceil_div, round_up
-from clgemm.core.problem import Layout
+from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.threads import RejectedError
-from clgemm.hardware.device import Device
+from clgemm.hardware.device import Device, identify
+from clgemm.kernels import OTHER_DTYPES
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.exact import digits, plan
 from clgemm.kernels.exact.digits import DigitsProductConfig
 from clgemm.kernels.exact.in_place import (
@@ -35,9 +39,11 @@ from clgemm.kernels.exact.plan import (
     ExactProductConfig,
     ExactReduceConfig,
     exact_plan,
+    tile_of,
 )
 from clgemm.kernels.exact.types import DTYPES, LANE_BYTES, RESULTS, Types
 from clgemm.records import verdicts
+from clgemm.records.verdicts import Verdict
 from clgemm.runtime import exact as runtime
 from clgemm.runtime import progress
 from clgemm.runtime.exact import expected
@@ -724,6 +730,69 @@ def test_a_product_of_a_tenth_of_a_second_answers_signals(device, dtype):
     assert sum("c" in step.arguments for step in steps) >= size**3 * work // 2**34
 
 
+TILES = {
+    True: [(3, 8, 4, 2, 1, 1), (1, 32, 16, 4, 1, 1)],
+    False: [(16, 16, 1, 1, 4, 4), (16, 16, 1, 1, 4, 8, True, 4)],
+}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "complex64"])
+@pytest.mark.parametrize("has_vectors", [True, False])
+def test_tiles_that_a_record_may_hold(device, dtype, has_vectors):
+    """The launches have this tile, in batches, too, and with a k that is cut."""
+    family, limits = OTHER_DTYPES[dtype], device.limits
+    require_float64(device, family.types.c)
+    like = device
+    if has_vectors and not limits.has_vectors:
+        pytest.skip("work-items have no vectors")
+    if not has_vectors:
+        like = Device(device.cl_device)
+        like.__dict__["limits"] = replace(limits, vector_width=1, compute_units=64)
+    for values in TILES[has_vectors]:
+        choice = Choice(family.config(*values))
+        assert not list(family.problems(choice, like.limits))
+        layouts = Problem.of(Shape(40, 50, 60), "strict").layouts
+        made = exact_plan(*layouts, family.types, like.limits, tile=choice.config)
+        assert tile_of(made.plan) == plan.ExactTile(*values[:7])
+        sizes = Shape(40, 33, 70), Shape(19, 5, 4500, 3)
+        assert not runtime.wrong(like, family.types, choice=choice, sizes=sizes), values
+        point = family.search_space(choice, like.traits).read(choice)
+        assert family.search_space(choice, like.traits).make(point) == choice
+
+
+def test_the_tile_of_a_record_is_used_and_one_that_is_wrong_is_not(device, alone, monkeypatch):
+    """It is tried first. Unsigned integers have the record of signed ones; a C by columns, too."""
+    family = OTHER_DTYPES["int32"]
+    default = family.defaults(Shape(300, 20, 30), device.traits)[0].config
+    tile = replace(default, rows=16, columns=16, unroll=2, in_place=False)
+    if not device.limits.has_vectors:
+        tile = replace(tile, items_m=4, items_n=4)
+    who = identify(device)
+    alone(*(record(who, tile, name) for name in ("tall", "tiny")))
+    rng = np.random.default_rng(12)
+    x, y = random(rng, (300, 30), "u4"), random(rng, (30, 20), "u4")
+    types, space = Types("u4", "u4", "u4"), workspace(device.queue)
+
+    def bound(order):
+        layouts = layouts_of(x, y, np.empty((300, 20), np.uint32, order))
+        return runtime.bind(layouts, types, device, space).plan.plan
+
+    tried = []
+    judge = runtime.judge
+    monkeypatch.setattr(runtime, "judge", lambda *asked: tried.append(asked[3]) or judge(*asked))
+    assert default != tile
+    for _ in range(2):
+        assert tile_of(bound("C")) == plan.ExactTile(**asdict(tile))
+    assert tile_of(bound("F")) != plan.ExactTile(**asdict(tile))  # that is a wide one
+    assert [choice for choice in tried if choice] == [Choice(tile)]
+    c = np.zeros((300, 20), np.uint32)
+    multiply.multiply_exactly(x, y, c, device)
+    np.testing.assert_array_equal(c, x @ y)
+    verdicts.store(runtime.about(device, types, choice=Choice(tile)), Verdict("it is wrong"))
+    cache.forget_plans()
+    assert tile_of(bound("C")) == plan.ExactTile(**asdict(default))
+
+
 def test_configs_name_their_constraints():
     assert not list(ExactPackConfig(0, 0, 8, 64).problems())
     assert list(ExactPackConfig(0, 0, 0, 64).problems())
@@ -737,4 +806,7 @@ def test_float16_with_a_k_beyond_the_panels_is_numpys(able):
     layouts = Layout((1, k), (k, 1)), Layout((k, 1), (1, 1)), Layout((1, 1), (1, 1))
     types = Types("f2", "f2", "f2")
     assert exact_plan(*layouts, types, able.limits, is_in_place=False) is None
+    if able.limits.has_vectors:  # a tile of a record may have wider panels than the default
+        layouts = [x._replace(shape=tuple(min(y, 2**18) for y in x.shape)) for x in layouts]
+        assert exact_plan(*layouts, types, able.limits, tile=plan.ExactTile(4, 96, 16)) is not None
     assert exact_plan(*layouts, Types("i2", "i2", "i2"), able.limits) is not None

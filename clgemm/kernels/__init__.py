@@ -11,6 +11,8 @@ from clgemm.kernels.blocked.family import BLOCKED
 from clgemm.kernels.cached.family import CACHED
 from clgemm.kernels.common.family import Family
 from clgemm.kernels.direct.family import DIRECT
+from clgemm.kernels.exact.family import Exact
+from clgemm.kernels.exact.types import RESULTS_NAMED
 from clgemm.kernels.outer_product.family import OUTER_PRODUCT
 from clgemm.kernels.skinny_cpu.family import SKINNY_CPU
 from clgemm.kernels.skinny_gpu.family import SKINNY_GPU
@@ -18,7 +20,7 @@ from clgemm.kernels.tensor_core.family import MMA, WGMMA
 from clgemm.kernels.tensor_core.narrow import NARROW
 from clgemm.kernels.tiled.family import TILED
 
-__all__ = ["FAMILIES", "family_named"]
+__all__ = ["FAMILIES", "NAMED", "OTHER_DTYPES", "family_named"]
 
 # In order: where expected times do not hold, the first that runs on the device and suits the
 # product is used. Where they hold, the first whose plan takes hardly longer than an empty launch.
@@ -35,7 +37,11 @@ FAMILIES: tuple[Family[Any, Any], ...] = (
     BLOCKED,
 )
 
-_NAMED = {family.name: family for family in FAMILIES}
+# Of the kernels for each other dtype, by its name.
+OTHER_DTYPES = {dtype: Exact(dtype) for dtype in RESULTS_NAMED}
+NAMED: dict[str, Family[Any, Any]] = {
+    family.name: family for family in (*FAMILIES, *OTHER_DTYPES.values())
+}
 
 
 def family_named(name: str) -> Family[Any, Any]:
@@ -46,4 +52,4 @@ def family_named(name: str) -> Family[Any, Any]:
     KeyError
         If there is none.
     """
-    return _NAMED[name]
+    return NAMED[name]

@@ -23,7 +23,7 @@ from clgemm.core.cache import cache_folder, folder_problem, forgettable, rewrite
 from clgemm.core.config import KernelConfig
 from clgemm.core.problem import SHAPE_CLASSES, Shape
 from clgemm.core.traits import Identity, Limits
-from clgemm.kernels import FAMILIES, family_named
+from clgemm.kernels import NAMED, family_named
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.sources import sources_hash
 
@@ -123,9 +123,8 @@ def choice_from(family: object, config: object, pack: object) -> Choice:
     ValueError
         If there is no such family, or if the configs do not fit it.
     """
-    names = sorted(known.name for known in FAMILIES)
-    if not isinstance(family, str) or family not in names:
-        raise ValueError(f"family={family!r} is not one of {names}")
+    if not isinstance(family, str) or family not in NAMED:
+        raise ValueError(f"family={family!r} is not one of {sorted(NAMED)}")
     known, packs = family_named(family), None
     made = config_from(known.config, config)
     if known.packs:

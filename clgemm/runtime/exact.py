@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -12,33 +12,36 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.cache import forgettable, warn_once
+from clgemm.core.cache import forget_plans, forgettable, warn_once
 from clgemm.core.plan import Plan, expected_us
 from clgemm.core.precision import chosen_precision
-from clgemm.core.problem import Problem
+from clgemm.core.problem import Problem, Shape, shape_class
 from clgemm.core.threads import RejectedError
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device, of_queue, where
+from clgemm.kernels import OTHER_DTYPES
+from clgemm.kernels.common.family import Choice
 from clgemm.kernels.exact.complexes import RealProduct
-from clgemm.kernels.exact.plan import (
-    ExactPlan,
-    exact_plan,
-    kernels,
-    lane_work,
-)
+from clgemm.kernels.exact.family import Exact
+from clgemm.kernels.exact.plan import ExactPlan, ExactTile, exact_plan, lane_work
 from clgemm.kernels.exact.types import COMPLEX, DOUBLE, DTYPES, RESULTS, Types
 from clgemm.kernels.mirror.plan import mirror_plan
+from clgemm.planning import planner
 from clgemm.planning.bounded import upper_triangle
 from clgemm.records import verdicts
+from clgemm.records.tuned import choice_as_dict, kernels_hash
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import readiness
-from clgemm.runtime.execute import BoundCall, least_long_work
-from clgemm.runtime.operands import Layouts, layouts_of
+from clgemm.runtime.execute import BoundCall, execute_matrices, least_long_work
+from clgemm.runtime.operands import Layouts, Matrix, layouts_of
 from clgemm.runtime.workspace import Workspace, workspace
 
 # Sizes that try kernels: around the tiles, along each axis, and with a k that is cut.
-TRIED = ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
-TRIED_ON_TENSORS = ((70, 300, 33), (300, 700, 300), (9, 40, 20_000))
+TRIED = tuple(
+    Shape(*sizes) for sizes in ((1, 1, 1), (3, 33, 65), (37, 5, 130), (70, 90, 33), (9, 40, 9000))
+)
+TRIED_ON_TENSORS = Shape(70, 300, 33), Shape(300, 700, 300), Shape(9, 40, 20_000)
+MOST_CHECKED = 2**26  # multiply-adds of a product of which all rows are compared
 HALVES_K = 3000
 LEAST_US = 50.0  # of a complex product, below which its plan as a real one is not looked for
 
@@ -58,10 +61,20 @@ def bind_arrays(a: Any, b: Any, c: Any, is_symmetric: bool, is_alone: bool = Fal
 
 @forgettable
 @functools.lru_cache(maxsize=256)
-def about(device: Device, types: Types, on_tensors: bool = False) -> str:
-    """Return the key of the verdict on the kernels for dtypes."""
+def about(
+    device: Device, types: Types, on_tensors: bool = False, choice: Choice | None = None
+) -> str:
+    """Return the key of the verdict on the kernels for dtypes, or on the choice of a record."""
+    if choice is not None:
+        return verdicts.about_family(where(device), choice.config.family, repr(choice))
     cores = " on tensor cores" if on_tensors else ""
-    return f"{where(device)}: exact {' '.join(types[:3])}{cores}, kernels {kernels()}"
+    kernels = kernels_hash(family_of(types).name)
+    return f"{where(device)}: exact {' '.join(types[:3])}{cores}, kernels {kernels}"
+
+
+def family_of(types: Types) -> Exact:
+    """Return the kernels for dtypes, as the records know them."""
+    return OTHER_DTYPES[np.dtype(types.c.replace("u", "i")).name]
 
 
 def computes(device: Device, types: Types) -> bool:
@@ -107,27 +120,45 @@ def bind(
     if not on_tensors and (reason := _verdict(device, types).reason):
         raise RejectedError(f"{device.label} does not multiply {types.c}: {reason}")
     allowed = None if on_tensors else False
-    return _bound(layouts, types, device, space, rows, is_symmetric, allowed, is_alone=is_alone)
+    tile = None if on_tensors else _tuned(layouts, types, device)
+    how = rows, is_symmetric, allowed, None, is_alone
+    return bind_untried(layouts, types, device, space, *how, tile)
 
 
-def _bound(
+def _tuned(layouts: Layouts, types: Types, device: Device) -> ExactTile | None:
+    """Return the tile of the nearest record that is right here; None if there is none."""
+    a, _, c = layouts
+    family, (m, n) = family_of(types), (c.rows, c.columns)
+    if abs(c.row_stride) < abs(c.column_stride):  # it is made as C' = B' A'
+        m, n = n, m
+    name = shape_class(m, n, a.columns, math.prod(c.batch))
+    while (choice := planner.tuned(device, family.name, name)) is not None:
+        if not _verdict(device, types, choice=choice).reason:
+            return family.config_of(choice)
+        forget_plans()  # the next nearest record may serve
+    return None
+
+
+def bind_untried(
     layouts: Layouts,
     types: Types,
     device: Device,
     space: Workspace,
-    rows: int,
-    is_symmetric: bool,
-    on_tensors: bool | None,
+    rows: int = 0,
+    is_symmetric: bool = False,
+    on_tensors: bool | None = False,
     is_in_place: bool | None = None,
     is_alone: bool = False,
+    tile: ExactTile | None = None,
 ) -> BoundCall:
+    """Return what `bind` does, without a look at verdicts and records."""
     a, b, c = layouts
     found = None
     if on_tensors is not False and not is_in_place and types[:3] == COMPLEX:
         found = _as_real(layouts, types, device, is_symmetric)
     if found is None:
         limits = device.limits
-        found = _plan(layouts, types, limits, rows, is_symmetric, on_tensors, is_in_place)
+        found = _plan(layouts, types, limits, rows, is_symmetric, on_tensors, is_in_place, tile)
     if found is None:
         raise RejectedError(f"a product of {a.shape} and {b.shape} has too long a k")
     starts = -a.extent[0], -b.extent[0], -c.extent[0]
@@ -204,9 +235,10 @@ def _plan(
     is_symmetric: bool,
     on_tensors: bool | None,
     is_in_place: bool | None = None,
+    tile: ExactTile | None = None,
 ) -> ExactPlan | None:
     is_mirrored = is_symmetric and not limits.has_vectors
-    whole = exact_plan(*layouts, types, limits, is_mirrored, on_tensors, is_in_place)
+    whole = exact_plan(*layouts, types, limits, is_mirrored, on_tensors, is_in_place, tile)
     if whole is None:
         return None
     if is_mirrored:
@@ -216,7 +248,7 @@ def _plan(
         return whole
 
     def make(part: Problem) -> Plan:
-        found = exact_plan(*part.layouts, types, limits, on_tensors=on_tensors)
+        found = exact_plan(*part.layouts, types, limits, on_tensors=on_tensors, tile=tile)
         assert found is not None  # k is that of the whole product
         return found.plan
 
@@ -224,50 +256,80 @@ def _plan(
     return ExactPlan(upper_triangle(make, problem, rows), False)
 
 
-def _verdict(device: Device, types: Types, on_tensors: bool = False) -> Verdict:
-    """Return the verdict on the kernels for dtypes; try them, if nothing has."""
-    verdict = verdicts.known(about(device, types, on_tensors))
+def _verdict(
+    device: Device, types: Types, on_tensors: bool = False, choice: Choice | None = None
+) -> Verdict:
+    """Return the verdict on the kernels for dtypes, or on a choice; try them, if nothing has."""
+    verdict = verdicts.known(about(device, types, on_tensors, choice))
     if verdict is None:
         if readiness.is_optional():
             raise readiness.NotReadyError(
                 f"{device.label} has not been tried with {' '.join(types[:3])}"
             )
-        verdict = judge(device, types, on_tensors)
+        verdict = judge(device, types, on_tensors, choice)
     return verdict
 
 
-def ask(device: Device, types: Types, on_tensors: bool) -> Verdict:
+def ask(device: Device, types: Types, on_tensors: bool, choice: Choice | None) -> Verdict:
     """Return the verdict of a child process on the kernels for dtypes; it stores that."""
-    answer = readiness.answer_of_child(device, "exact", types=types, on_tensors=on_tensors)
+    asked = {"types": types, "on_tensors": on_tensors}
+    if choice is not None:
+        asked["choice"] = choice_as_dict(choice)
+    answer = readiness.answer_of_child(device, "exact", **asked)
     if answer is None:
         return Verdict()
     if answer["outcome"] not in ("right", "failed"):
         warn_once(f"{device.label} is used unchecked: {answer['reason']}")
         return Verdict()
     verdict = Verdict(answer.get("reason", ""), answer.get("details", ""))
-    verdicts.store(about(device, types, on_tensors), verdict, keep=False)
+    verdicts.store(about(device, types, on_tensors, choice), verdict, keep=False)
     return verdict
 
 
 # A worker, which is such a child process, tries them itself.
-judge: Callable[[Device, Types, bool], Verdict] = ask
+judge: Callable[[Device, Types, bool, Choice | None], Verdict] = ask
 
 
-def wrong(device: Device, types: Types, on_tensors: bool = False) -> str:
-    """Try the kernels for dtypes on small sizes; return what is wrong, "" if nothing is."""
-    ways = (False,) if device.limits.has_vectors else (False, True)
-    for way, (m, n, k) in product(ways, TRIED_ON_TENSORS if on_tensors else TRIED):
-        rng = np.random.default_rng(m)
-        shapes = ((m, k), types.a), ((k, n), types.b)
+def wrong(
+    device: Device,
+    types: Types,
+    on_tensors: bool = False,
+    choice: Choice | None = None,
+    sizes: Sequence[Shape] = (),
+) -> str:
+    """Try the kernels for dtypes; return what is wrong, "" if nothing is.
+
+    Parameters
+    ----------
+    choice : Choice, optional
+        The only one to try, on products of `sizes`, or around the edges of its tiles.
+    """
+    ways, tile = (False,) if device.limits.has_vectors else (False, True), None
+    if choice is not None:
+        family = family_of(types)
+        ways, tile = (False,), family.config_of(choice)
+        sizes = sizes or family.edge_shapes(tile)
+    else:
+        sizes = TRIED_ON_TENSORS if on_tensors else TRIED
+    for way, (m, n, k, matrices) in product(ways, sizes):
+        rng, batch = np.random.default_rng(m), (matrices,) * (matrices > 1)
+        shapes = ((*batch, m, k), types.a), ((*batch, k, n), types.b)
         a, b = (random(rng, shape, each, types.c[0] in "fc") for shape, each in shapes)
-        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            found = run(device, types, x, y, on_tensors, way)
-            if not np.array_equal(found, expected(x, y, np.dtype(types.c))):
+        rows = slice(None) if k * n * m < MOST_CHECKED else [0, m // 2, *range(m)[-40:]]
+        for x, y in ((a, b), (_by_columns(a), _by_columns(b))):
+            found = run(device, types, x, y, on_tensors, way, tile)
+            wanted = expected(x[..., rows, :], y, np.dtype(types.c))
+            if not np.array_equal(found[..., rows, :], wanted):
                 where_made = ", in place" if way else ""
                 return f"wrong result of {types.a} and {types.b} at {m} x {n} x {k}{where_made}"
     if on_tensors and types.c == "f2" and any(_is_coarse(device, types, way) for way in ways):
         return "sums of float16 are less exact than in float32"
     return ""
+
+
+def _by_columns(x: Any) -> Any:
+    """Return matrices whose columns lie one after the other."""
+    return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
 
 
 def _is_coarse(device: Device, types: Types, way: bool) -> bool:
@@ -288,22 +350,25 @@ def run(
     b: Any,
     on_tensors: bool = False,
     is_in_place: bool = False,
+    tile: ExactTile | None = None,
 ) -> Any:
     """Return the product of two matrices by a device, without a look at verdicts."""
-    c, space = np.zeros((a.shape[0], b.shape[1]), types.c), workspace(device.queue)
+    c, space = np.ones((*a.shape[:-1], b.shape[-1]), types.c), workspace(device.queue)
     layouts = layouts_of(a, b, c)
-    bound = _bound(layouts, types, device, space, 0, False, on_tensors, is_in_place)
+    how = 0, False, on_tensors, is_in_place, False
+    bound = bind_untried(layouts, types, device, space, *how, tile)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
-    hosts = [x.T if x.flags.fnc else x for x in (a, b, c)]
-    buffers = [cl.Buffer(device.context, flags, hostbuf=x) for x in hosts]
-    order = (1, 0, 2) if bound.swapped else (0, 1, 2)
-    slots = {slot: buffers[i] for slot, i in zip("abc", order, strict=True)}
-    event = space.enqueue(bound.plan, slots, (1.0, 0.0, 0, 0, 0))
-    cl.enqueue_copy(device.queue, c, buffers[2], wait_for=[event])
+    hosts = [x if x.flags.c_contiguous else x.swapaxes(-1, -2) for x in (a, b, c)]
+    x, y, z = (
+        Matrix(cl.Buffer(device.context, flags, hostbuf=host), 0, layout)
+        for host, layout in zip(hosts, layouts, strict=True)
+    )
+    event = execute_matrices(bound, 1.0, x, y, 0.0, z)
+    cl.enqueue_copy(device.queue, c, z.buffer, wait_for=[event])
     return c
 
 
-def random(rng: np.random.Generator, shape: tuple[int, int], dtype: str, are_small: bool) -> Any:
+def random(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, are_small: bool) -> Any:
     """Return random elements; small ones for sums that are exact in float32."""
     if dtype == "b1":
         return rng.random(shape) < 0.1

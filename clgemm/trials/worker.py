@@ -38,6 +38,7 @@ from clgemm.kernels.exact.types import Types
 from clgemm.planning import planner
 from clgemm.planning.planner import Planned
 from clgemm.records import verdicts
+from clgemm.records.tuned import choice_from
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import exact, finite, programs, readiness
 from clgemm.runtime.execute import BoundCall, bind_in_place, execute, execute_matrices
@@ -257,19 +258,26 @@ class Server:
         return seconds, c
 
     def do_exact(
-        self, device: Sequence[str], types: Sequence[str], on_tensors: bool = False
+        self,
+        device: Sequence[str],
+        types: Sequence[str],
+        on_tensors: bool = False,
+        choice: dict[str, Any] | None = None,
     ) -> Answer:
-        """Try the kernels for dtypes other than float32."""
+        """Try the kernels for dtypes other than float32, or the choice of a record."""
         found, wanted = find(list(device)), Types(*types)
-        verdict = verdicts.known(exact.about(found, wanted, on_tensors))
+        made = choice_from(**choice) if choice else None
+        verdict = verdicts.known(exact.about(found, wanted, on_tensors, made))
         if verdict is None:
-            verdict = self._judge_exact(found, wanted, on_tensors)
+            verdict = self._judge_exact(found, wanted, on_tensors, made)
         return self._known(verdict)
 
-    def _judge_exact(self, device: Device, types: Types, on_tensors: bool = False) -> Verdict:
-        key, before = exact.about(device, types, on_tensors), self._about
+    def _judge_exact(
+        self, device: Device, types: Types, on_tensors: bool, choice: Choice | None
+    ) -> Verdict:
+        key, before = exact.about(device, types, on_tensors, choice), self._about
         self._announce((key,))
-        if reason := exact.wrong(device, types, on_tensors):
+        if reason := exact.wrong(device, types, on_tensors, choice):
             raise WrongError(reason)
         self._announce(before)
         verdict = Verdict()

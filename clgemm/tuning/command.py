@@ -8,8 +8,9 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import folder_problem, forget_plans
@@ -17,16 +18,18 @@ from clgemm.core.child import trial_child
 from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identify, identity
+from clgemm.kernels import OTHER_DTYPES
 from clgemm.output import require_picture, written
 from clgemm.records import costs, tuned
 from clgemm.records.tuned import Record, as_json
+from clgemm.runtime import exact
 from clgemm.terminal import duration, figure, meter, print_table
 from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
 
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
-MINUTES = 10.0
+MINUTES, FLOAT32 = 10.0, "float32"
 # The time for measuring what launches cost: at most so many seconds, and this share of the total.
 COSTS_SECONDS, COSTS_SHARE = 60.0, 0.15
 
@@ -38,6 +41,7 @@ def tune(
     *,
     shapes: Iterable[Sequence[int]] | None = None,
     minutes: float = MINUTES,
+    dtypes: Sequence[Any] = (FLOAT32,),
 ) -> list[Record]:
     """Find the fastest configs for a device, validate them, and store them for this user.
 
@@ -57,6 +61,9 @@ def tune(
     minutes : float, optional
         The time limit. A trial that runs at the end may exceed it. Classes for which there was no
         time keep their records; a warning in the log names them.
+    dtypes : sequence of str or dtype, optional
+        The dtypes of the products' results, by NumPy's names, which share the time. The kernels for
+        unsigned integers are those for signed ones. If left out, float32.
 
     Returns
     -------
@@ -65,8 +72,8 @@ def tune(
     Raises
     ------
     ValueError, RuntimeError, TypeError
-        If `device` names no device, an item of `shapes` is not a shape, or `minutes` is not
-        above 0.
+        If `device` names no device, an item of `shapes` is not a shape, one of `dtypes` is unknown
+        or not for the device, or `minutes` is not above 0.
     KeyboardInterrupt
         On Ctrl-C, after the records found so far have been stored.
     """
@@ -75,12 +82,15 @@ def tune(
     distinct = _distinct(get_devices() if device is None else find_devices(device))
     if len(distinct) > 1:
         share = minutes / len(distinct)
-        return [record for d in distinct for record in tune(d, shapes=shapes, minutes=share)]
+        each = [tune(d, shapes=shapes, minutes=share, dtypes=dtypes) for d in distinct]
+        return [record for found in each for record in found]
     (chosen,) = distinct
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
+    named = _dtypes(dtypes, chosen)
     with trial_child(identity(chosen)) as child:
-        session = Session(chosen, child, 60 * minutes - _seconds_of_costs(chosen, wanted, minutes))
-        if note := _run(session, wanted, minutes):
+        seconds = _seconds_of_costs(chosen, wanted, named, minutes)
+        session = Session(chosen, child, 60 * minutes - seconds)
+        if note := _run(session, wanted, named, minutes):
             log.warning("%s", note)
     return session.found
 
@@ -90,20 +100,37 @@ def _distinct(devices: Sequence[Device]) -> list[Device]:
     return list({identify(device): device for device in reversed(devices)}.values())[::-1]
 
 
-def _seconds_of_costs(device: Device, shapes: Sequence[Shape] | None, minutes: float) -> float:
-    """Return the time for measuring what launches cost: 0 unless all classes are tuned."""
-    if shapes is not None or not device.traits.has_cost_model:
+def _dtypes(wanted: Sequence[Any], device: Device) -> list[str]:
+    """Return dtypes by the names of those that they share kernels with."""
+    found = [str(each if isinstance(each, str) else np.dtype(each)) for each in wanted]
+    names = [name[name.startswith("uint") :] for name in found]
+    for name in names:
+        if name != FLOAT32 and name not in OTHER_DTYPES:
+            known = ", ".join((FLOAT32, *OTHER_DTYPES))
+            raise ValueError(f"{name!r} is not one of the dtypes {known}")
+        if name != FLOAT32 and not exact.computes(device, OTHER_DTYPES[name].types):
+            raise ValueError(f"{device.label} does not multiply {name}")
+    return list(dict.fromkeys(names))
+
+
+def _seconds_of_costs(
+    device: Device, shapes: Sequence[Shape] | None, dtypes: Sequence[str], minutes: float
+) -> float:
+    """Return the time for measuring what launches cost: 0 unless all of float32 is tuned."""
+    if shapes is not None or FLOAT32 not in dtypes or not device.traits.has_cost_model:
         return 0.0
     return min(COSTS_SECONDS, COSTS_SHARE * 60 * minutes)
 
 
-def _run(session: Session, shapes: Sequence[Shape] | None, minutes: float) -> str:
+def _run(
+    session: Session, shapes: Sequence[Shape] | None, dtypes: Sequence[str], minutes: float
+) -> str:
     """Search, and measure what launches cost; return a note on what there was no time for."""
     device = session.device
-    tasks = tasks_for(device, shapes)
+    tasks = tasks_for(device, shapes, dtypes)
     try:
         session.run(tasks)
-        if seconds := _seconds_of_costs(device, shapes, minutes):
+        if seconds := _seconds_of_costs(device, shapes, dtypes, minutes):
             session.say("measuring what launches cost")
             timed = timed_plans(device, seconds)
             if (found := fitted(timed, device.limits)) is not None:
@@ -149,6 +176,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="the products that matter: N for squares, MxNxK, or BxMxNxK for batches (default: "
         "some of every class)",
+    )
+    parser.add_argument(
+        "--dtypes",
+        type=lambda text: text.split(","),
+        default=[FLOAT32],
+        metavar="LIST",
+        help=f"of the results, such as int32,float16: {', '.join(OTHER_DTYPES)} (default: float32)",
     )
     parser.add_argument(
         "--budget",
@@ -204,11 +238,12 @@ def main(args: argparse.Namespace) -> int:
             raise ValueError(f"{problem}: no records could be kept")
         if args.records:
             return _import(devices[0], args.records)
+        wanted = [_dtypes(args.dtypes, device) for device in devices]
     except (ValueError, RuntimeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     args.budget /= len(devices)
-    return max(_tune(device, args) for device in devices)
+    return max(_tune(*each, args) for each in zip(devices, wanted, strict=True))
 
 
 def _show(device: Device, wanted: Path | Literal[False]) -> int:
@@ -248,15 +283,16 @@ def _import(device: Device, path: Path) -> int:
     return int(bool(found.problems) or not taken)
 
 
-def _tune(device: Device, args: argparse.Namespace) -> int:
+def _tune(device: Device, dtypes: Sequence[str], args: argparse.Namespace) -> int:
     told = f"at most {args.budget:g} minutes; Ctrl-C keeps what has been found"
     print(f"{device!r}: {told}", flush=True)
     code, note = 0, ""
     with trial_child(identity(device)) as child:
-        seconds = 60 * args.budget - _seconds_of_costs(device, args.shapes, args.budget)
+        wanted = args.shapes, dtypes, args.budget
+        seconds = 60 * args.budget - _seconds_of_costs(device, *wanted)
         session = Session(device, child, seconds, args.afresh, meter())
         try:
-            note = _run(session, args.shapes, args.budget)
+            note = _run(session, *wanted)
         except KeyboardInterrupt:
             code = INTERRUPTED
     print_table(

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from statistics import geometric_mean, median
+from typing import Any
 
 from clgemm.core.cache import cache_folder, locked, warn_unkept
 from clgemm.core.child import Child, ChildDiedError, RequestError
 from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
 from clgemm.hardware.device import Device, identify, where
-from clgemm.kernels import family_named
-from clgemm.kernels.common.family import Choice
+from clgemm.kernels import OTHER_DTYPES, family_named
+from clgemm.kernels.common.family import Choice, Family
 from clgemm.planning import planner
 from clgemm.records import tuned
 from clgemm.records.tuned import Record, Served, candidates, choice_as_dict, kernels_hash, today
@@ -297,25 +298,35 @@ def _ratio(before: Sequence[float], after: Sequence[float]) -> float:
     return median(x / y for x, y in zip(before, after, strict=True))
 
 
-def tasks_for(device: Device, shapes: Iterable[Shape] | None = None) -> list[Task]:
+def tasks_for(
+    device: Device, shapes: Iterable[Shape] | None = None, dtypes: Iterable[str] = ("float32",)
+) -> list[Task]:
     """Return the tuning tasks of a device: every family and class, or those of some shapes.
 
-    The first task gets most of the time: the others of its family start from its result. Large
-    products take longer, so their classes get more time than the rest.
+    The first task of a dtype gets most of its time: the others of its family start from its result.
+    Large products take longer, so their classes get more time than the rest.
     """
+    shapes = None if shapes is None else list(shapes)
+    return [task for dtype in dtypes for task in _tasks_of(device, shapes, OTHER_DTYPES.get(dtype))]
+
+
+def _tasks_of(
+    device: Device, shapes: Sequence[Shape] | None, other: Family[Any, Any] | None
+) -> list[Task]:
+    """Return the tasks of one dtype: float32, or that of a family of its own."""
     # On many compute units, the best tiles for large products are the hardest to find.
     first = ("medium", "large") if device.kind == "CPU" else ("large", "medium")
     order = (*first, "tall", "wide", "small", "vector", "deep", "batched", "tiny")
     if shapes is None:
         made = [
             Task(family.name, name, family.samples(device.kind).get(name, ()))
-            for family in reversed(planner.families(device))
+            for family in ([other] if other else reversed(planner.families(device)))
             for name in sorted(SHAPE_CLASSES, key=order.index)
         ]
     else:
         by_class: dict[tuple[str, str], list[Shape]] = {}
         for shape in shapes:
-            of = _family(device, shape), shape_class(*shape)
+            of = other.name if other else _family(device, shape), shape_class(*shape)
             by_class.setdefault(of, []).append(shape)
         made = [Task(*of, tuple(each)) for of, each in by_class.items()]
     made = [task for task in made if task.shapes]

@@ -22,8 +22,11 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.hardware.device import find
 from clgemm.kernels import family_named
 from clgemm.kernels.common.family import Choice
+from clgemm.kernels.exact.family import Exact
 from clgemm.planning.planner import trial_plan_of
 from clgemm.records.tuned import choice_from
+from clgemm.runtime import exact
+from clgemm.runtime.execute import BoundCall, execute_matrices
 from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
 from clgemm.trials.worker import wrong_result
@@ -66,7 +69,7 @@ class Server:
     def __init__(self, identified: Sequence[str]) -> None:
         self._device = find(list(identified))
         self._queue = self._device.queue
-        self._raced: dict[Shape, tuple[Any, Any, Any]] = {}  # a, b and c of the shapes timed last
+        self._raced: dict[tuple[Shape, str], list[Any]] = {}  # a, b and c of those timed last
         self._warm: set[tuple[Shape, Choice]] = set()
 
     def ready(self) -> bool:
@@ -75,12 +78,12 @@ class Server:
 
     def validate(self, choice: dict[str, Any]) -> str:
         """Build a choice and multiply on odd sizes; return what is wrong, "" if nothing is."""
-        made = _made(choice)
+        made = choice_from(**choice)
         return self._first_wrong(made, _edge_cases(made))
 
     def verify(self, choice: dict[str, Any], shapes: Sequence[Sequence[int]]) -> str:
         """Multiply operands of every layout, on odd sizes and those given; return what is wrong."""
-        made = _made(choice)
+        made = choice_from(**choice)
         family = family_named(made.config.family)
         wanted = [*family.edge_shapes(made.config), *(Shape(*shape) for shape in shapes)]
         variants = [v for v in reversed(VARIANTS) if family.takes_any_strides or "S" not in v]
@@ -98,8 +101,8 @@ class Server:
         list of list of float
             The seconds per call of each choice, a number per round.
         """
-        of, made = Shape(*shape), [_made(choice) for choice in choices]
-        calls = [self._call(choice, *self._operands(of)) for choice in made]
+        of, made = Shape(*shape), [choice_from(**choice) for choice in choices]
+        calls = [self._call(choice, of) for choice in made]
         for call, choice in zip(calls, made, strict=True):
             if (of, choice) not in self._warm:
                 call()  # compiles
@@ -112,31 +115,36 @@ class Server:
                 seconds.append(_timed(call, turn_s))
         return found
 
-    def _operands(self, shape: Shape) -> tuple[Any, Any, Any]:
-        if shape in self._raced:
-            return self._raced[shape]
-        held = sum(4 * x.size for operands in self._raced.values() for x in operands)
+    def _operands(self, shape: Shape, dtype: str) -> list[Any]:
+        if (shape, dtype) in self._raced:
+            return self._raced[shape, dtype]
+        held = sum(x.nbytes for operands in self._raced.values() for x in operands)
         if held > MOST_BYTES:
             self._raced.clear()
         rng = np.random.default_rng(0)
         batch = (shape.matrices,) * (shape.matrices > 1)
-        a, b = (
-            cl_array.to_device(self._queue, rng.random((*batch, *size), np.float32) - 0.5)
-            for size in ((shape.m, shape.k), (shape.k, shape.n))
-        )
-        c = cl_array.zeros(self._queue, (*batch, shape.m, shape.n), np.float32)
-        self._raced[shape] = a, b, c
-        return a, b, c
+        sizes = (shape.m, shape.k), (shape.k, shape.n), (shape.m, shape.n)
+        self._raced[shape, dtype] = made = [
+            cl_array.to_device(self._queue, (9 * rng.random((*batch, *size)) - 4.5).astype(dtype))
+            for size in sizes
+        ]
+        return made
 
-    def _call(self, choice: Choice, a: Any, b: Any, c: Any) -> Callable[[], None]:
+    def _call(self, choice: Choice, shape: Shape) -> Callable[[], None]:
         """Return a function that multiplies and waits."""
-        matrices = {"a": place(a), "b": place(b), "c": place(c)}
-        layout_a, layout_b, layout_c = (matrix.layout for matrix in matrices.values())
-        plan = self._plan(choice, Problem(layout_a, layout_b, layout_c, "float32"))
-        space = workspace(self._queue)
+        family = family_named(choice.config.family)
+        matrices = [place(x) for x in self._operands(shape, family.dtype)]
+        a, b, c = matrices
+        layouts, space = (a.layout, b.layout, c.layout), workspace(self._queue)
+        if isinstance(family, Exact):
+            tile = family.config_of(choice)
+            bound = exact.bind_untried(layouts, family.types, self._device, space, tile=tile)
+        else:
+            plan = self._plan(choice, Problem(*layouts, "float32"))
+            bound = BoundCall(space, space.bind(plan, self._device), False)
 
         def call() -> None:
-            space.run(plan, self._device, matrices)
+            execute_matrices(bound, 1.0, a, b, 0.0, c)
             self._queue.finish()
 
         return call
@@ -148,6 +156,10 @@ class Server:
 
     def _first_wrong(self, choice: Choice, cases: Iterable[tuple[Shape, Variant]]) -> str:
         """Multiply whole numbers, whose sums are exact in any order; return what is wrong."""
+        family = family_named(choice.config.family)
+        if isinstance(family, Exact):
+            sizes = [shape for shape, _ in cases]
+            return exact.wrong(self._device, family.types, choice=choice, sizes=sizes)
         for shape, variant in cases:
             batch = (shape.matrices,) * (shape.matrices > 1)
             a = _layout(variant.layout_a, (*batch, shape.m, shape.k))
@@ -180,10 +192,6 @@ def _edge_cases(choice: Choice) -> list[tuple[Shape, Variant]]:
         # This layout packs A even where others are read in place, and stores C along its columns.
         cases.append((cases[0][0], VARIANTS[1]._replace(layout_c="T")))
     return cases
-
-
-def _made(choice: dict[str, Any]) -> Choice:
-    return choice_from(choice["family"], choice["config"], choice["pack"])
 
 
 def _timed(call: Any, turn_s: float) -> float:

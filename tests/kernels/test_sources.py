@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from clgemm.core.config import KernelConfig
 from clgemm.core.problem import Layout, Problem
 from clgemm.core.traits import Limits, Traits
-from clgemm.kernels import FAMILIES, family_named, sources
+from clgemm.kernels import FAMILIES, NAMED, family_named, sources
 from clgemm.kernels.direct.family import DirectConfig
-from clgemm.kernels.exact.plan import KINDS
 from clgemm.kernels.finite.plan import FiniteConfig
 from clgemm.kernels.mirror.plan import MirrorConfig, MirrorTileConfig, TrianglesConfig
 from clgemm.kernels.sources import files_of, sources_hash, text_of, tokens, used_by
@@ -125,17 +124,16 @@ def test_compiler_options_count(monkeypatch):
 
 def hashed():
     """The configs of every kernel that a record or the verdict of tensor cores depends on."""
-    return used_by(*(family.config for family in FAMILIES))
+    return used_by(*(family.config for family in NAMED.values()))
 
 
-OTHERS = "ladder/", "exact/", "finite/", "mirror/"
+OTHERS = "ladder/", "finite/", "mirror/"
 
 
 def test_every_kernel_file_counts_in_some_hash():
     """A record or the verdict of tensor cores depends on each source that a product can use.
 
-    What only looks at a result, or copies within it, is no part of a product's time. Kernels for
-    other dtypes than float32 have verdicts with a hash of their own.
+    What only looks at a result, or copies within it, is no part of a product's time.
     """
     counted = {name for kind in hashed() for name in files_of(kind)}
     folder = Path(sources.__file__).parent
@@ -154,11 +152,10 @@ def kinds_under(base):
 def test_every_config_counts_in_some_hash():
     """A new kernel is a family of its own, a companion, or tried with the tensor cores.
 
-    Or it only looks at a result, copies within it, or is for other dtypes.
+    Or it only looks at a result, or copies within it.
     """
     every = {(kind.family, files_of(kind)) for kind in kinds_under(KernelConfig)}
-    others = (*(*KINDS, FiniteConfig, MirrorConfig, MirrorTileConfig, TrianglesConfig),)
-    for kind in others:
+    for kind in (FiniteConfig, MirrorConfig, MirrorTileConfig, TrianglesConfig):
         every.remove((kind.family, files_of(kind)))
     assert every == {(kind.family, files_of(kind)) for kind in hashed()}
 

@@ -50,6 +50,15 @@ def test_there_must_be_some_time(minutes, empty):
         clgemm.tune(empty, minutes=minutes)
 
 
+def test_dtypes_are_known_and_the_devices(empty, monkeypatch):
+    """An error names the values; float64 needs a device that has it."""
+    with pytest.raises(ValueError, match=r"'int128' is not one of the dtypes float32, bool, int8"):
+        clgemm.tune(empty, dtypes=["int128"])
+    monkeypatch.setattr(command.exact, "computes", lambda *_: False)
+    with pytest.raises(ValueError, match="does not multiply complex64"):
+        clgemm.tune(empty, dtypes=[np.complex64])
+
+
 def test_tuning_serves_at_once(empty):
     """tune() returns its records, and products use them, with right results."""
     (record,) = clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03)
@@ -96,12 +105,18 @@ def test_show_draws_the_search(empty, tmp_path, capsys, monkeypatch):
     assert list(Path().iterdir()) == []
 
 
-def test_records_go_to_others_and_come_from_them(empty, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("dtype", "family"), [("float32", "direct"), ("uint32", "exact_int32")])
+def test_records_go_to_others_and_come_from_them(
+    empty, tmp_path, capsys, monkeypatch, dtype, family
+):
     """A file that one command writes and another one reads; what was found here stays."""
     file = tmp_path / "records.json"
     assert main(["tune", "--export", str(file)]) == 2
     assert "there are no records" in capsys.readouterr().err
-    clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03)
+    (record,) = clgemm.tune(empty, shapes=[(3, 12, 12, 12)], minutes=0.03, dtypes=[dtype])
+    assert record.key == (family, "batched")
+    assert planner.tuned(empty, family, "batched") == record.choice
+    assert "this user's" in clgemm.show_config("dicts")["Tuning"]["batched"][family]
     assert main(["tune", "--export", str(file)]) == 0
     assert main(["tune", "--import", str(file)]) == 1  # each has one already
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "elsewhere"))
@@ -115,7 +130,10 @@ def test_records_go_to_others_and_come_from_them(empty, tmp_path, capsys, monkey
     assert main(["tune", "--import", str(tmp_path / "none")]) == 2
 
 
-@pytest.mark.parametrize("arguments", [["--shapes", "12x12"], ["--budget", "0"], ["--device", "?"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--shapes", "12x12"], ["--budget", "0"], ["--device", "?"], ["--dtypes", "int128"]],
+)
 def test_wrong_arguments_are_refused(arguments, capsys):
     """With exit code 2 and a word on what is wrong."""
     try:

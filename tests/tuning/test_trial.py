@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from children import child_of
-from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG
+from planted_trial import ABORTS, HANGS, NO_BUILD, WRONG, WRONG_UNROLL
 
 from clgemm.core.problem import Problem, Shape
 from clgemm.hardware.device import identify, identity
+from clgemm.kernels import OTHER_DTYPES
 from clgemm.kernels.common.family import Choice
 from clgemm.kernels.direct.family import Direct, direct_config
 from clgemm.planning import planner
@@ -51,3 +52,18 @@ def test_what_does_not_build_is_rejected(empty):
         made = Session(empty, child, 0.0)
         assert "no such type" in made.rejection(broken)
         assert not made.rejection(Choice(replace(broken.config, work_m=1), None))
+
+
+def test_a_wrong_tile_of_another_dtype_is_rejected(empty, monkeypatch):
+    """It is compared with NumPy's result, bit for bit."""
+    family = OTHER_DTYPES["int32"]
+    (right,) = family.defaults(TINY.shapes[0], empty.traits)
+    right = Choice(replace(right.config, in_place=False, unroll=2))
+    wrong = Choice(replace(right.config, unroll=WRONG_UNROLL))
+    monkeypatch.setattr(type(family), "defaults", lambda *_: (right, wrong))
+    with child_of("planted_trial")(identity(empty)) as child:
+        (record,) = Session(empty, child, 0.0).run([replace(TINY, family=family.name)])
+    assert record.choice == right
+    reasons = {t.choice: t.reason for t in Trials(identify(empty)).all}
+    assert reasons[right] == ""
+    assert reasons[wrong].startswith("wrong result of i4 and i4 at ")

@@ -54,6 +54,8 @@ class Family(ABC, Generic[Config, Pack]):
     ----------
     config : type
         The class of its configs, which the tuner searches and records hold.
+    dtype : str, optional
+        That of the matrices, by NumPy's name.
     packs : tuple of type
         The classes of the configs that pack its operands, in order; empty if it packs none.
     instructions : str
@@ -73,6 +75,7 @@ class Family(ABC, Generic[Config, Pack]):
     """
 
     config: type[Config]
+    dtype: str = "float32"
     packs: tuple[type[Pack], ...] = ()
     instructions: ClassVar[str] = ""
     for_vectors: ClassVar[bool | None] = None

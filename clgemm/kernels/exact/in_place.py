@@ -55,7 +55,7 @@ SLOTS: tuple[Slot, ...] = ("a", "b", "c")
 STEPS = 16  # words of k in local memory
 PADDING = {4: 8, 8: 4, 16: 2}  # words behind a step there, by the bytes of a word
 MOST_SLICES, LEAST_STEPS = 64, 2  # slices of k; times STEPS words in each
-WAVES = 1, 2, 4  # work-groups of all slices on a compute unit
+WAVES = 0, 1, 2, 4  # work-groups of all slices on a compute unit; with 0 k is not cut
 # Of a launch on an H200: a display waits for it, and other GPUs take many times as long.
 LONGEST_US = 2e4
 # Microseconds on an H200: of a launch; of slices, and of each of them. Bytes that are stored and
@@ -72,6 +72,8 @@ class Tile(NamedTuple):
     items_n: int
     step_us: float  # of STEPS words of k, on an H200
     abreast: float  # work-groups that a compute unit works on without taking longer
+    unroll: int = 0  # of steps in local memory; as a device's registers allow, if 0
+    waves: tuple[int, ...] = WAVES
 
 
 INT_TILES = (
@@ -155,6 +157,9 @@ class ExactInPlaceConfig(KernelConfig):
             yield from multiple(self, "items", of="steps")
             yield from multiple(self, "items", of="tile_m")
             yield from multiple(self, "items", of="tile_n")
+            for tile, items in (self.tile_m, self.items_m), (self.tile_n, self.items_n):
+                if tile % items or self.steps * tile % self.items:
+                    yield f"{self.items} work-items do not share a side of {tile} evenly"
 
 
 class InPlace(NamedTuple):
@@ -168,7 +173,12 @@ class InPlace(NamedTuple):
 
 
 def in_place(
-    a: Layout, c: Layout, types: Types, limits: Limits, on_tensors: bool | None = None
+    a: Layout,
+    c: Layout,
+    types: Types,
+    limits: Limits,
+    on_tensors: bool | None = None,
+    tile: Tile | None = None,
 ) -> InPlace | None:
     """Return the way that is expected to be fastest; None if there is none for these dtypes.
 
@@ -178,12 +188,15 @@ def in_place(
     ----------
     on_tensors : bool, optional
         Whether tensor cores may make it; by default, if the device has them.
+    tile : Tile, optional
+        The only one to consider.
     """
     if limits.has_vectors or types.a != types.b or not a.columns:
         return None
     if types.c[0] in "bc" and types.c != types.a:  # its elements are loaded as they are
         return None
     lane, tiles_here = tiles_that_fit(types, limits, on_tensors)
+    tiles_here = tiles_here if tile is None else (tile,)
     words, matrices = ceil_div(a.columns, WORDS.get(lane, 1)), math.prod(c.batch)
     sizes = c.rows, c.columns, a.columns, matrices
     found = []
@@ -191,7 +204,7 @@ def in_place(
         m, n = (c.columns, c.rows) if swapped else (c.rows, c.columns)
         for tile in tiles_here:
             tiles = ceil_div(m, tile.rows) * ceil_div(n, tile.columns) * matrices
-            for count in _counts(tiles, words, limits):
+            for count in _counts(tiles, words, limits, tile.waves):
                 depth = round_up(ceil_div(words, count), STEPS)
                 cuts = ceil_div(words, depth)
                 us = _expected_us(sizes, types, tile, tiles, depth, cuts, limits)
@@ -222,14 +235,16 @@ def tiles_that_fit(
     """Return what is multiplied, and the tiles whose work-groups fit the device."""
     lane, uses_tensors = lane_of(types, limits, on_tensors)
     tiles = (ON_TENSORS if uses_tensors else TILES)[lane]
-    configs = (_config(tile, types, limits, lane, uses_tensors) for tile in tiles)
+    configs = (in_place_config(tile, types, limits, on_tensors) for tile in tiles)
     fits = (not any(config.problems_on(limits)) for config in configs)
     return lane, tuple(itertools.compress(tiles, fits))
 
 
-def _config(
-    tile: Tile, types: Types, limits: Limits, lane: int, uses_tensors: bool
+def in_place_config(
+    tile: Tile, types: Types, limits: Limits, on_tensors: bool | None
 ) -> ExactInPlaceConfig:
+    """Return the config of a tile, for operands whose neighbours lie along rows or columns."""
+    lane, uses_tensors = lane_of(types, limits, on_tensors)
     return ExactInPlaceConfig(
         loaded=DTYPES[types.a],
         lane=lane,
@@ -241,17 +256,16 @@ def _config(
         tensors=uses_tensors,
         signs=types.signs if lane == BYTES else 0,
         padding=PADDING[LANE_BYTES[lane]],
-        unroll=STEPS if limits.registers >= MANY_REGISTERS else 1,
+        unroll=tile.unroll or (STEPS if limits.registers >= MANY_REGISTERS else 1),
     )
 
 
-def _counts(tiles: int, words: int, limits: Limits) -> list[int]:
+def _counts(tiles: int, words: int, limits: Limits, waves: tuple[int, ...]) -> list[int]:
     """Return in how many slices k may be cut, so that all compute units have work."""
     if not limits.fused_split_k or tiles > COUNTERS * limits.compute_units:
         return [1]
     most = min(MOST_SLICES, words // (LEAST_STEPS * STEPS))
-    counts = {min(waves * limits.compute_units // tiles, most) for waves in WAVES}
-    return [1, *(count for count in counts if count > 1)]
+    return sorted({max(1, min(wave * limits.compute_units // tiles, most)) for wave in waves})
 
 
 def _expected_us(
@@ -286,7 +300,7 @@ def in_place_plan(
         a, b, c = (x.transposed() for x in (b, a, c))
     tile = way.tile
     config = replace(
-        _config(tile, types, limits, *lane_of(types, limits, on_tensors)),
+        in_place_config(tile, types, limits, on_tensors),
         along_k=(abs(a.column_stride) == 1) + 2 * (abs(b.row_stride) == 1),
         fused_split_k=way.slices > 1,
     )

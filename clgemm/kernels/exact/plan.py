@@ -41,7 +41,16 @@ from clgemm.kernels.common.panels import PACKED, SIDES, Scratch
 from clgemm.kernels.exact import digits
 from clgemm.kernels.exact.complexes import ComplexRealConfig
 from clgemm.kernels.exact.digits import DigitsPackConfig, DigitsProductConfig
-from clgemm.kernels.exact.in_place import ExactInPlaceConfig, in_place, in_place_plan
+from clgemm.kernels.exact.in_place import TILES as TILES_IN_PLACE
+from clgemm.kernels.exact.in_place import (
+    WAVES,
+    ExactInPlaceConfig,
+    Tile,
+    in_place,
+    in_place_config,
+    in_place_plan,
+    lane_of,
+)
 from clgemm.kernels.exact.types import (
     BITS,
     BYTES,
@@ -60,7 +69,6 @@ from clgemm.kernels.exact.types import (
     WORDS,
     Types,
 )
-from clgemm.kernels.sources import sources_hash
 
 # The number of what slices of k store, by lanes.
 PARTIAL = (0, 3, 3, 4, 9, 6, 3)
@@ -80,7 +88,8 @@ UNITS = 16  # compute units of a GPU for which that holds; larger ones get longe
 # On GPUs, tiles of C and the part of a work-item, by the bytes of a lane; the first ones compute
 # the most for what they load.
 TILES = {4: ((128, 8), (64, 4), (64, 8), (32, 4)), 8: ((64, 8), (64, 4), (32, 4))}
-LOAD_BYTES, STEPS = 16, 8  # of a load from panels; the fewest steps of k in local memory
+# Of a load from panels; the fewest steps of k in local memory; the most that are unrolled.
+LOAD_BYTES, STEPS, MOST_STEPS = 16, 8, 16
 PACK_ITEMS, PACK_BYTES = 256, 128  # work-items; bytes of each row that a work-group packs
 SWIZZLE = 8  # as in common/swizzle.cl
 
@@ -127,6 +136,7 @@ class ExactProductConfig(KernelConfig):
     rows: int  # of C in registers
     vectors: int  # of each row
     width: int  # lanes of a vector
+    unroll: int = 1  # of the steps of k
 
     family: ClassVar[str] = "exact"
     source: ClassVar[str] = "exact/product.cl"
@@ -265,17 +275,80 @@ KINDS = (
 )
 
 
-@functools.cache
-def kernels() -> str:
-    """Return a hash of the sources of these kernels."""
-    return sources_hash(*KINDS)
+@dataclass(frozen=True)
+class ExactTile(KernelConfig):
+    """How C is cut, without tensor cores, whatever its lanes: what the tuner searches.
+
+    With vectors, a work-item computes a tile alone. Otherwise a work-group does, a square one
+    unless it is in place.
+    """
+
+    rows: int  # of C
+    columns: int
+    width: int = 1  # lanes of a vector
+    unroll: int = 1  # of the steps of k
+    items_m: int = 1  # work-items along the rows of C
+    items_n: int = 1
+    in_place: bool = False  # in one launch, from operands where they lie
+    # Of that launch: work-groups of all slices of k on a compute unit; as expected if 0.
+    waves: int = 0
+
+    family: ClassVar[str] = "exact"
+    source: ClassVar[str] = ExactProductConfig.source
+    entry: ClassVar[str] = ExactProductConfig.entry
+    includes: ClassVar[tuple[str, ...]] = ExactProductConfig.includes
+    companions: ClassVar[tuple[type[KernelConfig], ...]] = KINDS
+
+    def problems(self) -> Iterator[str]:
+        yield from positive(self, "waves")
+        yield from multiple(self, "columns", of="width")
+        yield from multiple(self, "rows", of="items_m")
+        yield from multiple(self, "columns", of="items_n")
+
+    @property
+    def items(self) -> int:
+        return self.items_m * self.items_n
+
+    def launched(self, types: Types, limits: Limits) -> KernelConfig:
+        """Return the config of the kernel that multiplies."""
+        if self.in_place:
+            return in_place_config(self.place(types, limits), types, limits, False)
+        return lanes_config(self, types, limits)
+
+    def place(self, types: Types, limits: Limits) -> Tile:
+        """Return the tile of a launch in place; one that is not in the table is like its last."""
+        sizes = self.rows, self.columns, self.items_m, self.items_n
+        tiles = TILES_IN_PLACE[lane_of(types, limits, False)[0]]
+        like = next((tile for tile in tiles if tile[:4] == sizes), tiles[-1])
+        us = like.step_us * max(1.0, self.rows * self.columns / (like.rows * like.columns))
+        waves = (self.waves,) if self.waves else WAVES
+        return Tile(*sizes, us, like.abreast, self.unroll, waves)
+
+
+def tile_of(plan: Plan) -> ExactTile:
+    """Return how C is cut in the launches of a product without tensor cores."""
+    for step in plan.steps:
+        match step.config:
+            case ExactInPlaceConfig() as x:
+                sizes = x.items_m, x.items_n
+                return ExactTile(x.tile_m, x.tile_n, 1, x.unroll, *sizes, in_place=True)
+            case ExactTilesConfig() as x:
+                across = x.tile // x.work
+                return ExactTile(x.tile, x.tile, 1, x.unroll, across, across)
+            case ExactProductConfig() as x:
+                return ExactTile(x.rows, x.columns, x.width, x.unroll)
+    raise ValueError(f"{plan} is made on tensor cores")
 
 
 def product_config(
-    types: Types, sizes: Shape, limits: Limits, on_tensors: bool | None = None
+    types: Types,
+    sizes: Shape,
+    limits: Limits,
+    on_tensors: bool | None = None,
+    tile: ExactTile | None = None,
 ) -> ProductConfig:
     """Return the config for a device: on tensor cores, or the one expected to be faster."""
-    config = lanes_config(types, sizes, limits)
+    config = lanes_config(tile or lanes_tile(types, sizes, limits), types, limits)
     is_half = types[:3] == HALVES and (types.precision != "strict" or on_tensors)
     if on_tensors is False or not limits.exact_tensors:
         return config
@@ -332,32 +405,55 @@ def _slices_of_k(sizes: Shape, config: ProductConfig, limits: Limits) -> int:
     return max(1, min(limits.compute_units // _groups(sizes, config), most, MOST_SLICES))
 
 
-def lanes_config(types: Types, sizes: Shape, limits: Limits) -> LanesConfig:
-    """Return the config for panels of lanes: as large a tile as a device's registers hold.
+def lanes_tile(types: Types, sizes: Shape, limits: Limits) -> ExactTile:
+    """Return the tile for panels of lanes: as large as a device's registers hold.
 
     Smaller tiles keep more of a GPU busy.
     """
+    if limits.has_vectors:
+        width = max(2, min(16, limits.vector_width * 4 // LANE_BYTES[RESULTS[types.c][0]]))
+        # AVX-512 and others with long vectors have 32 registers, those with shorter ones 16.
+        return ExactTile(12 if limits.vector_width >= 16 else 6, 2 * width, width)
+    has_many = limits.registers >= MANY_REGISTERS
+    for tile in packed_tiles(types, limits):
+        config = lanes_config(tile, types, limits)
+        groups = tiles_of(sizes.m, sizes.n, tile.rows, tile.columns) * sizes.matrices
+        each = 2 if config.lane == INT and not has_many else LANE_BYTES[config.lane] // 4
+        fits = (tile.rows // tile.items_m) ** 2 * each <= limits.registers // 2
+        if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
+            break
+    return tile
+
+
+def packed_tiles(types: Types, limits: Limits) -> Iterator[ExactTile]:
+    """Yield the tiles of panels that work-groups multiply, the largest first."""
+    unroll = MOST_STEPS if limits.registers >= MANY_REGISTERS else 1
+    for side, work in TILES[LANE_BYTES[_group_lane(types, limits)]]:
+        yield ExactTile(side, side, 1, unroll, side // work, side // work)
+
+
+def _group_lane(types: Types, limits: Limits) -> int:
+    """Return the lanes of panels that work-groups multiply."""
+    if limits.byte_products and types.are_in_bytes:
+        return BYTES
+    lane, _ = RESULTS[types.c]
+    return INT if lane == SHORT else lane
+
+
+def lanes_config(
+    tile: ExactTile, types: Types, limits: Limits
+) -> ExactProductConfig | ExactTilesConfig:
+    """Return the config that multiplies panels of lanes by tiles."""
     lane, stored = RESULTS[types.c]
     if limits.has_vectors:
-        width = min(16, limits.vector_width * 4 // LANE_BYTES[lane])
-        # AVX-512 and others with long vectors have 32 registers, those with shorter ones 16.
-        rows = 12 if limits.vector_width >= 16 else 6
-        return ExactProductConfig(lane, stored, rows, 2, max(2, width))
-    lane, signs = INT if lane == SHORT else lane, 0
-    if limits.byte_products and types.are_in_bytes:
-        lane, signs = BYTES, types.signs
+        vectors = tile.columns // tile.width
+        return ExactProductConfig(lane, stored, tile.rows, vectors, tile.width, tile.unroll)
+    lane = _group_lane(types, limits)
     width = LOAD_BYTES // LANE_BYTES[lane]
-    for tile, work in TILES[LANE_BYTES[lane]]:
-        steps = max(STEPS, (tile // work) ** 2 * width // tile)
-        has_many = limits.registers >= MANY_REGISTERS
-        unroll = steps if has_many else 1
-        config = ExactTilesConfig(lane, stored, tile, work, steps, unroll, width, signs)
-        groups = tiles_of(sizes.m, sizes.n, tile, tile) * sizes.matrices
-        each = 2 if lane == INT and not has_many else LANE_BYTES[lane] // 4
-        fits = work**2 * each <= limits.registers // 2
-        if fits and groups >= limits.compute_units and not any(config.problems_on(limits)):
-            return config
-    return config
+    steps = max(STEPS, tile.items_m**2 * width // tile.rows)
+    signs = types.signs if lane == BYTES else 0
+    work, unroll = tile.rows // tile.items_m, min(steps, tile.unroll)
+    return ExactTilesConfig(lane, stored, tile.rows, work, steps, unroll, width, signs)
 
 
 def pack_config(
@@ -407,6 +503,7 @@ def exact_plan(
     is_half: bool = False,
     on_tensors: bool | None = None,
     is_in_place: bool | None = None,
+    tile: ExactTile | None = None,
 ) -> ExactPlan | None:
     """Return the launches of ``C = A B``; None if it is too long for the memory of panels.
 
@@ -423,11 +520,20 @@ def exact_plan(
         Whether tensor cores make it; by default, if that is expected to be faster.
     is_in_place : bool, optional
         Whether it is made in one launch; by default, likewise.
+    tile : ExactTile, optional
+        How C is cut, where it can be; otherwise another one is chosen.
     """
     a, b, c = folded(a.broadcast(c.batch), b.broadcast(c.batch), c)
-    way = in_place(a, c, types, limits, on_tensors) if is_in_place is not False else None
+    place = None
+    if tile is not None:
+        is_in_place, on_tensors = tile.in_place, False
+        if is_in_place:
+            place, tile = tile.place(types, limits), None
+    way = in_place(a, c, types, limits, on_tensors, place) if is_in_place is not False else None
     if way is None or not is_in_place:
-        packed = _packed_plan(a, b, c, types, limits, is_half, on_tensors)
+        packed = _packed_plan(a, b, c, types, limits, is_half, on_tensors, tile)
+        if packed is None and tile is not None:  # its panels have too many columns for this k
+            packed = _packed_plan(a, b, c, types, limits, is_half, on_tensors, None)
         if way is None or (packed is not None and packed.us < way.us):
             return packed
     return ExactPlan(in_place_plan(way, a, b, c, types, limits, on_tensors), way.swapped, way.us)
@@ -441,6 +547,7 @@ def _packed_plan(
     limits: Limits,
     is_half: bool,
     on_tensors: bool | None,
+    tile: ExactTile | None,
 ) -> ExactPlan | None:
     """Return the launches that pack operands and multiply panels."""
     swapped = abs(c.row_stride) < abs(c.column_stride)
@@ -451,7 +558,7 @@ def _packed_plan(
     parts = 2 if is_complex else 1  # numbers of an element
     whole = _Sizes(c.rows, parts * c.columns, parts * a.columns)
     sizes = Shape(*whole, math.prod(c.batch))
-    config = product_config(types, sizes, limits, on_tensors)
+    config = product_config(types, sizes, limits, on_tensors, tile)
     us = 0.0 if limits.has_vectors else expected_us(sizes, config, limits)
     in_digits = isinstance(config, DigitsProductConfig)
     loaded = types.a, types.b

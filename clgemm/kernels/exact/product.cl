@@ -14,6 +14,9 @@
 #ifndef WIDTH
 #error "WIDTH: lanes per vector"
 #endif
+#ifndef UNROLL
+#error "UNROLL: of the steps over k"
+#endif
 #define COLUMNS (VECTORS * WIDTH)
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
@@ -32,6 +35,9 @@ void exact_product(const int m, const int n, const int depth, const int adds, co
     #pragma unroll
     for (int j = 0; j < VECTORS; j++) sum[i][j] = (LANES(WIDTH))(0);
   }
+#if UNROLL > 1
+  #pragma unroll UNROLL
+#endif
   for (int p = 0; p < depth; p++) {
     LANES(WIDTH) row[VECTORS];
     #pragma unroll

@@ -23,6 +23,9 @@ RESULTS = {
     "c8": (FLOAT, 7),
     "c16": (DOUBLE, 8),
 }
+# Kinds of results by NumPy's name: unsigned numbers are made as signed ones are.
+OTHER_NAMES = "bool int8 int16 int32 int64 float16 float64 complex64 complex128"
+RESULTS_NAMED = dict(zip(OTHER_NAMES.split(), (x for x in RESULTS if x[0] != "u"), strict=True))
 COMPLEX_STORED = {"c8": 10, "c16": 11}  # the same, of complex lanes
 STORED_BYTES = (1, 1, 2, 4, 8, 2, 8, 4, 8, 4)
 # What tensor cores make: kinds of results, and dtypes.

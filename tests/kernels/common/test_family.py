@@ -8,7 +8,7 @@ import pytest
 from planned import LIMITS, TWO_CORES, dense, traits_with
 
 from clgemm.core.problem import SHAPE_CLASSES, Problem, Shape, fresh, shape_class
-from clgemm.kernels import FAMILIES
+from clgemm.kernels import FAMILIES, NAMED
 from clgemm.kernels.common.family import Choice, changed, tile_edges, values_of
 from clgemm.kernels.direct.family import DIRECT, DirectConfig
 from clgemm.kernels.pack.plan import pack_config
@@ -31,7 +31,7 @@ def test_a_record_serves_while_its_estimate_is_near_the_defaults(monkeypatch):
     assert DIRECT.serves(plain, DIRECT.defaults(SHAPE, TRAITS)[0], SHAPE, TRAITS)
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", NAMED.values(), ids=lambda family: family.name)
 def test_what_the_tuner_begins_with_lies_in_its_space(family):
     """The coarse grid does, and the point of a default makes that again; on lanes or on vectors."""
     on_lanes = traits_with(LIMITS, is_nvidia=True, capability=(9, 0))
