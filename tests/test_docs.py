@@ -215,7 +215,7 @@ def test_every_command_of_the_pages_is_parsed(every_command):
     ]
     assert len(ours) > 50
     told = subprocess.run(
-        [sys.executable, ROOT / "tests" / "parse_commands.py"],
+        [sys.executable, ROOT / "tests" / "helpers" / "parse_commands.py"],
         input=json.dumps(ours),
         capture_output=True,
         text=True,

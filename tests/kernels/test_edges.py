@@ -94,7 +94,7 @@ def test_no_kernel_touches_what_lies_beside_its_operands(device):
     if not device.shares_host_memory:
         pytest.skip("operands are copied to the device")
     tests = Path(__file__).resolve().parents[1]
-    paths = os.pathsep.join([str(tests), str(tests.parent)])
+    paths = os.pathsep.join(map(str, (tests, tests / "helpers", tests.parent)))
     done = subprocess.run(
         [sys.executable, "-m", "guard_pages", *identity(device)],
         env=os.environ | {"PYTHONPATH": paths},
