@@ -61,8 +61,12 @@ class Table(NamedTuple):
         if command.startswith("python"):
             typed, comma, rest = command.partition(", ")
             command = f"`{typed}`{comma}{rest}"
-        origin = f"Device: {self.device}. Driver: {self.driver}. Date: {self.date}. "
-        notes = " ".join(filter(None, [f"{origin}Command: {command}.", *self.notes]))
+        origin = (
+            f"Device: {self.device}. Driver: {self.driver}. Date: {self.date}. Command: {command}."
+        )
+        if self.device == self.command:
+            origin = f"Device, driver, date and command: {self.device}."
+        notes = " ".join(filter(None, [origin, *self.notes]))
         return f"**{self.title}**\n\n{table}\n\n{notes}\n"
 
 
@@ -447,47 +451,35 @@ def syrk() -> Table:
 
 
 def gains() -> Table:
-    """Return what five users gain, each figure from the table that it stands in."""
+    """Return what three users gain, each figure from the table that it links to."""
     pocl, _, intel = next(row for row in dtypes().rows if row[0] == "`int32`")[4].partition(" / ")
     network = loaded("accel_network")
-    covariance = next(row for row in syrk().rows if row[0].startswith("3000"))
-    script = shared_friends()
-    found = loaded("gains")
     cores = "two cores of a Xeon"
     rows = [
         [
             "int32 matrices, 1000 a side, on a processor",
             "`clgemm.gemm(1, a, b)`",
             f"{pocl} (PoCL), {intel} (Intel's runtime)",
-            f"{cores}, {loaded('dtypes')['date']}",
+            f"[{cores}](docs/performance.md#integers-booleans-and-float16)",
         ],
         [
             "a network in plain NumPy, 8192 wide, on a machine with a GPU",
             "`python -m clgemm.accel train.py`",
             network["rows"][0][4],
-            f"{network['device']}, {network['date']}",
-        ],
-        [
-            "a covariance of float32 data, 3000 × 1000",
-            "`clgemm.sgemm(1, x, x, trans_b=1)`",
-            covariance[5],
-            f"{cores}, {loaded('syrk')['date']}",
+            f"[{network['device']}](docs/accelerating.md#what-it-gains)",
         ],
         [
             "an unmodified script that multiplies integers",
             "`python -m clgemm.accel script.py`",
-            script.rows[1][3],
-            f"{cores}, {script.date}",
-        ],
-        [
-            "tests of a BLAS routine",
-            "`@given(clgemm.testing.gemm_problems())`",
-            found.pop("faults"),
-            "any machine",
+            shared_friends().rows[1][3],
+            f"[{cores}](docs/accelerating.md#what-it-gains)",
         ],
     ]
     columns = ["you have", "you type", "times as fast as NumPy", "measured on"]
-    return Table(**found, columns=columns, align="llll", rows=rows)
+    origin = dict.fromkeys(("device", "driver", "date", "command"), "behind the links")
+    return Table(
+        "What three users gain", **origin, columns=columns, align="llll", rows=rows, notes=[]
+    )
 
 
 VIEWS: dict[str, Callable[[], Table]] = {

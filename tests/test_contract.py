@@ -1,4 +1,4 @@
-"""Random calls of all functions that follow NumPy, on every device; tests/contract.py has more."""
+"""Random calls of all functions that follow NumPy, on every device; `contract.py` has more."""
 
 from __future__ import annotations
 

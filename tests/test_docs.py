@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import importlib
 import importlib.util
 import itertools
@@ -28,7 +29,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 LINKED = [
     *(*PAGES, ROOT / "CHANGELOG.md", ROOT / "tests" / "foreign" / "README.md"),
-    ROOT / "verified" / "README.md",
+    *(ROOT / "verified" / "README.md", DOCS / "measured" / "README.md"),
     *sorted((ROOT / ".github").glob("*.md")),
     *sorted((ROOT / "examples").glob("*.md")),
     *sorted(ROOT.glob("clgemm/kernels/**/README.md")),
@@ -214,7 +215,7 @@ def test_every_command_of_the_pages_is_parsed(every_command):
     ]
     assert len(ours) > 50
     told = subprocess.run(
-        [sys.executable, ROOT / "tests" / "parse_commands.py"],
+        [sys.executable, ROOT / "tests" / "helpers" / "parse_commands.py"],
         input=json.dumps(ours),
         capture_output=True,
         text=True,
@@ -371,6 +372,15 @@ def test_every_measured_table_is_shown_or_named(render):
         table = render.table(name)
         assert all((table.title, table.device, table.driver, table.date, table.command)), name
         assert {len(row) for row in table.rows} == {len(table.columns)} == {len(table.align)}, name
+
+
+def test_every_measured_file_is_listed(render):
+    """Each file of docs/measured/ is in its README's table, and each name there is a file's."""
+    rows = re.findall(r"^\| (`.+?) \|", text_of(render.MEASURED / "README.md"), re.MULTILINE)
+    listed = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    names = {file.name.removesuffix(".json") for file in render.MEASURED.glob("*.json*")}
+    assert names == {each for name in listed for each in fnmatch.filter(names, name)}
+    assert all(fnmatch.filter(names, name) for name in listed)
 
 
 def test_every_measured_table_says_what_was_done(render):

@@ -261,7 +261,7 @@ def test_calls_of_ssyrk_are_repeated(device, on):
 
 
 def test_random_products_are_symmetric(device, every_size):
-    """Of all functions, dtypes, batches and layouts; tests/symmetry.py has more."""
+    """Of all functions, dtypes, batches and layouts; tests/helpers/symmetry.py has more."""
     if "Oclgrind" in device.name:
         pytest.skip("each call builds kernels")
     seed = time.time_ns() % 10**12

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from programs import by_default
 
-TESTS = Path(__file__).parents[1]
+HELPERS = Path(__file__).parents[1] / "helpers"
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="a process that Linux finds")
 
 IMPORTS = "import sys, numpy; print('pyopencl' in sys.modules, 'clgemm.accel' in sys.modules)"
@@ -111,7 +111,7 @@ print("preparing: 0 of " in found.preparing, "being prepared" in found.stayed)
 def test_a_program_goes_on_while_the_worker_is_slow(tmp_path):
     """While a worker builds for minutes, NumPy makes all products, bit for bit as without it."""
     (tmp_path / "program.py").write_text(SLOW)
-    arguments = "-m", "clgemm.accel", "program.py", TESTS
+    arguments = "-m", "clgemm.accel", "program.py", HELPERS
     code, out, err = by_default(*arguments, folder=tmp_path)
     assert (code, err) == (0, "")
     assert out.splitlines() == ["0 True", "True True", "child processes"]

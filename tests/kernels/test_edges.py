@@ -19,6 +19,7 @@ import clgemm
 from clgemm.hardware.device import Device, identity
 from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
+from clgemm.records.tuned import choice_as_dict
 from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.workspace import Workspace
 from clgemm.verify import checks
@@ -60,8 +61,8 @@ def broken(made):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_nothing_is_written_behind_scratch_memory(name, guarded):
-    """Every family that the device runs keeps to its own scratch memory, and to C."""
+def test_every_default_config_launches_and_keeps_to_its_memory(name, guarded):
+    """Each config of a family is right on the device, and writes only scratch memory and C."""
     device, made = guarded
     family = next(x for x in planner.FAMILIES if x.name == name)
     if family not in planner.families(device):
@@ -70,6 +71,8 @@ def test_nothing_is_written_behind_scratch_memory(name, guarded):
     rng = np.random.default_rng(27)
     checks.verify_family(device, family, tally, rng, lambda: next(left, False))
     assert tally.failures == 0, tally.messages
+    defaults = (x for shape in checks.SHAPES for x in family.defaults(shape, device.traits))
+    assert all(choice_as_dict(choice) in tally.configs[name] for choice in defaults)
     assert broken(made) == []
 
 
@@ -91,7 +94,7 @@ def test_no_kernel_touches_what_lies_beside_its_operands(device):
     if not device.shares_host_memory:
         pytest.skip("operands are copied to the device")
     tests = Path(__file__).resolve().parents[1]
-    paths = os.pathsep.join([str(tests), str(tests.parent)])
+    paths = os.pathsep.join(map(str, (tests, tests / "helpers", tests.parent)))
     done = subprocess.run(
         [sys.executable, "-m", "guard_pages", *identity(device)],
         env=os.environ | {"PYTHONPATH": paths},

@@ -37,6 +37,7 @@ from clgemm.core.problem import Problem
 from clgemm.core.problem import Shape
 from clgemm.core.cache import recall
 from clgemm.hardware.device import where
+from clgemm.kernels.sources import parameter_types
 from clgemm.planning import planner
 from clgemm.tuning.session import tasks_for
 
@@ -51,6 +52,7 @@ print(json.dumps({
     "package": clgemm.__file__,
     "is right": bool((result == 2 * (a.T @ b) - c).all()),
     "was tried": verdict == {"reason": "", "details": "", "addresses": False},
+    "gate": [*parameter_types(type(found.choice.config))][-2:],
     "launches": [step.config.family for step in found.plan.steps],
     "tasks": sorted({task.family for task in tasks_for(device)}),
     "record": record.family,
@@ -97,6 +99,7 @@ def test_a_new_family_is_one_folder_and_its_lines_in_the_registry(extended, devi
     found = json.loads(done.stdout.splitlines()[-1])
     assert Path(found.pop("package")).is_relative_to(extended)
     assert "toy" in found.pop("tasks")
+    assert found.pop("gate") == ["gate", "gate_most"]
     assert found.pop("launches") == ["toy"]
     assert found == {"is right": True, "was tried": True, "record": "toy", "serves": True}
 

@@ -233,7 +233,7 @@ def test_what_is_shipped_is_in_order():
 
 def run_here(script, *arguments):
     """Start a script that has records and their look-up, but no device."""
-    path = [str(Path(__file__).parents[1]), *sys.path]
+    path = [str(Path(__file__).parents[1] / "helpers"), *sys.path]
     known = """
 from clgemm.core.cache import remember
 from clgemm.core.problem import SHAPE_CLASSES

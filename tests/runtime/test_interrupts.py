@@ -11,7 +11,7 @@ from injection import outcomes
 
 from clgemm.hardware.choice import devices
 
-PLACES = 12  # of each case; tests/injection.py tries all
+PLACES = 12  # of each case; tests/helpers/injection.py tries all
 CASES = [
     ("deep", False, "KeyboardInterrupt"),
     ("deep", True, "MemoryError"),

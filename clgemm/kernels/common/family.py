@@ -96,7 +96,8 @@ class Family(ABC, Generic[Config, Pack]):
     def suits(self, problem: Problem, traits: Traits) -> bool:
         """Return whether to use it for a product that no earlier family of the registry suits.
 
-        The planner asks this where expected times do not hold, and for the scaling of C.
+        The planner asks this where expected times do not hold, and for the scaling of C. A family
+        that suits few products overrides `fits` or `candidates` too: they do not ask this.
         """
         return False
 

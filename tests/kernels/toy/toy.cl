@@ -8,7 +8,8 @@ __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void toy_product(const int m, const int n, const int k, const float alpha, const float beta,
             __global const float* restrict a, const long a_offset, const long a_row, const long a_column,
             __global const float* restrict b, const long b_offset, const long b_row, const long b_column,
-            __global float* restrict c, const long c_offset, const long c_row, const long c_column) {
+            __global float* restrict c, const long c_offset, const long c_row, const long c_column GATE_ARGUMENTS) {
+  if (GATE_IS_CLOSED) return;
   const int element = get_global_id(0), i = element / n, j = element % n;
   if (i >= m) return;
   float sum = 0.0f;

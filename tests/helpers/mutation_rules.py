@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PLANNING = ("planner.py", "bounded.py", "cut.py", "transfers.py")
 CORE = ("problem.py", "plan.py", "transfer.py")
 

@@ -2,7 +2,7 @@
 
 As a script it prints a table of places and outcomes::
 
-    python tests/injection_accel.py [--cold] [--every N] [--places]
+    python tests/helpers/injection_accel.py [--cold] [--every N] [--places]
 
 A place is a call, a line or a return in a function of clgemm. A trace function raises an exception
 there, as a signal's handler would. The outcome includes the next product.

@@ -1,7 +1,7 @@
 """Random calls of all functions that follow NumPy, compared with NumPy itself.
 
 Whole numbers, so that values must be equal, signs of zeros included; so must types, dtypes, errors
-and memory that is written to. ``python tests/contract.py --minutes 60`` searches long.
+and memory that is written to. ``python tests/helpers/contract.py --minutes 60`` searches long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Injection of failures and nested products at every place of a call, with the outcomes.
 
-``python tests/injection.py [--kinds K ...] [--injections I ...] [--places N] [--opcodes]`` prints a
-table of the outcomes. `test_interrupts.py` tries some of the places.
+``python tests/helpers/injection.py [--kinds K ...] [--injections I ...] [--places N] [--opcodes]``
+prints a table of the outcomes. `test_interrupts.py` tries some of the places.
 
 A place is an event that `sys.settrace` reports while a call runs Python code of clgemm or of a
 package that it calls: a call, a line, a return, or with ``--opcodes`` every instruction. For each

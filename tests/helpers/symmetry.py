@@ -1,6 +1,6 @@
 """Random products of matrices by their own transposes, which must be exactly symmetric.
 
-``python tests/symmetry.py --minutes 10`` searches long.
+``python tests/helpers/symmetry.py --minutes 10`` searches long.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Breaks kernels and the planner on purpose, by rules, and reports what the tests catch.
 
-    python tests/mutation.py                          # a hundred mutants of all families
-    python tests/mutation.py --families tiled,pack=20 --seed 3
-    python tests/mutation.py --again mutants.json     # those that survived, after new tests
-    python tests/mutation.py --seed 1 --without mutants.json   # others than those of this run
+    python tests/helpers/mutation.py                          # a hundred mutants of all families
+    python tests/helpers/mutation.py --families tiled,pack=20 --seed 3
+    python tests/helpers/mutation.py --again mutants.json     # those that survived, after new tests
+    python tests/helpers/mutation.py --seed 1 --without mutants.json  # others than these
 
 Each mutant changes one place in a copy of this checkout: a bound is off by one, a barrier is left
 out, strides are exchanged, padding is not zero, a scale is forgotten, a size is not rounded up.
@@ -37,7 +37,7 @@ from pathlib import Path
 from mutation_rules import ROOT, Mutant, in_turns
 
 COPIED = ("clgemm", "tests", "pyproject.toml", "pytest_clgemm.py", "verified")
-EQUIVALENTS = ROOT / "tests" / "equivalent_mutants.json"
+EQUIVALENTS = ROOT / "tests" / "helpers" / "equivalent_mutants.json"
 CAUGHT, SURVIVED, EQUIVALENT, TIMEOUT = "caught", "survived", "equivalent", "timeout"
 INVALID = "invalid"  # it does not compile
 GONE = "gone"  # of a mutant of another version: its line is not there
