@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ Slot = Literal[
     "beta",
 ]
 
+OPERANDS: tuple[Slot, ...] = ("a", "b", "c")
 LAST_GROUP = 2**31 - 1  # work-groups per launch that every device takes
 LAST_ITEM = 2**31 - 1  # work-items per launch: rusticl ends the process from 2**32 on
 # Steps over k in one sum. Rounding errors grow with the length of a sum, so longer ones are cut
@@ -86,6 +88,11 @@ class Plan:
     steps: tuple[Step, ...]
     scratch: tuple[tuple[Slot, int], ...] = ()
     counted_products: int = 0  # number of products whose outliers are counted
+
+    @functools.cached_property
+    def operands(self) -> frozenset[Argument]:
+        """Those of a, b and c that the launches use."""
+        return frozenset(x for step in self.steps for x in step.arguments.values()) & {*OPERANDS}
 
 
 def least_us(limits: Limits) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from clgemm.core.costs import H200, POCL, Costs, CpuCosts
 
+# Of a launch: drivers end those that keep a display waiting for about two seconds. And how many
+# times as long as with an H200's costs one may take a GPU of which none were measured.
+LONGEST_US, MOST_SLOWER = 5e5, 32
 # Compute units. From this number on, waiting for other cores costs more than packing.
 MANY_CORES = 8
 
@@ -46,6 +50,8 @@ class Limits:
     registers: int = 256
     # Of the device's compiler, for every kernel.
     build_options: tuple[str, ...] = ()
+    # The longest launch in microseconds, by its expected time: GPUs whose displays wait for it.
+    longest_us: float = math.inf
     # What launches cost where hardware spreads work-items over lanes, and where they have vectors.
     costs: Costs = H200
     cpu_costs: CpuCosts = POCL
@@ -59,7 +65,10 @@ class Limits:
         """Return limits with other costs."""
         if isinstance(costs, CpuCosts):
             return replace(self, cpu_costs=costs)
-        return replace(self, costs=costs)
+        longest_us = self.longest_us
+        if costs != H200 and longest_us < math.inf:  # they were measured on the device itself
+            longest_us = LONGEST_US
+        return replace(self, costs=costs, longest_us=longest_us)
 
 
 @dataclass(frozen=True)

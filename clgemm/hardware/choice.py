@@ -90,7 +90,8 @@ def _answered(device: Device, number: int | None) -> Verdict:
         if answer["outcome"] not in ("right", "failed"):  # a fault that nothing was to blame for
             raise trial.UncheckedError(answer["reason"])
         reason, details = answer.get("reason", ""), answer.get("details", "")
-        verdict = Verdict(reason, details, answer.get("addresses", False))
+        abilities = (answer.get(name, False) for name in ("addresses", "in_place"))
+        verdict = Verdict(reason, details, *abilities)
     except trial.UncheckedError as error:
         if (found := verdict_on(device)) is not None:  # it failed, and nobody could store that
             return found

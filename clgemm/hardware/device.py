@@ -26,6 +26,7 @@ from clgemm.hardware.pocl import pinned_threads
 from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
+from clgemm.records.verdicts import Verdict, about_device, known
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
@@ -141,8 +142,23 @@ class Device:
             ) from error
 
     @functools.cached_property
+    def is_integrated(self) -> bool:
+        """Whether it is a GPU whose memory is the host's."""
+        return self.kind == "GPU" and bool(self.cl_device.host_unified_memory)
+
+    @property
     def shares_host_memory(self) -> bool:
         """Whether kernels read and write NumPy's memory in place.
+
+        Of an integrated GPU, the check in a child process finds it: `clgemm.trials.in_place`.
+        """
+        if self.is_integrated:
+            return (known(about_device(where(self))) or Verdict()).in_place
+        return self._uses_host_memory
+
+    @functools.cached_property
+    def _uses_host_memory(self) -> bool:
+        """Whether a CPU's kernels read and write the host's memory.
 
         A runtime may copy the memory of a USE_HOST_PTR buffer, so a small buffer tests it.
         """
@@ -166,7 +182,7 @@ class Device:
         except (cl.Error, AttributeError):  # older than OpenCL 2.0
             return False
         fine = cl.device_svm_capabilities.FINE_GRAIN_SYSTEM
-        return bool(claimed & fine) and self.shares_host_memory
+        return bool(claimed & fine) and (self.is_integrated or self._uses_host_memory)
 
     def __repr__(self) -> str:
         return f"<clgemm.Device {self.name!r} ({self.kind}; {self.platform})>"

@@ -11,7 +11,7 @@ import pyopencl as cl
 
 from clgemm.core import costs
 from clgemm.core.costs import CpuCosts
-from clgemm.core.traits import MANY_CORES, Limits, Traits
+from clgemm.core.traits import LONGEST_US, MANY_CORES, MOST_SLOWER, Limits, Traits
 
 if TYPE_CHECKING:
     from clgemm.hardware.device import Device
@@ -70,6 +70,10 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         emulates_local_memory=kind != "CPU" and d.local_mem_type == cl.device_local_mem_type.GLOBAL,
         registers=_registers(d, platform) if kind != "CPU" else Limits.registers,
         build_options=(LARGE_REGISTERS,) if MANY_LANES in d.name else (),
+        # The H200 and its like have no displays, and host arrays reach them in tiles.
+        longest_us=LONGEST_US / MOST_SLOWER
+        if kind == "GPU" and compute_capability(d) != (9, 0)
+        else Limits.longest_us,
         cpu_costs=_known_cpu_costs(d, platform),
     )
 

@@ -1,4 +1,4 @@
-"""Plans of products in parts: for the most work-items of a launch, and for one triangle. Pure."""
+"""Plans of products in parts: so that launches are short, and for one triangle. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
+from clgemm.core.config import Launch
 from clgemm.core.plan import (
     LAST_ITEM,
     Argument,
@@ -32,10 +33,11 @@ def half_of(size: int) -> int:
     return half if half <= GRAIN else round_up(half, GRAIN)
 
 
-def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
-    """Return the plan of a problem, with launches that every device accepts.
+def bounded(make: Callable[[Problem], Plan], problem: Problem, limits: Limits) -> Plan:
+    """Return the plan of a problem, with launches that the device accepts.
 
-    C is halved along its longest axis until each launch has at most `LAST_ITEM` work-items.
+    C is halved along its longest axis until each launch has at most `LAST_ITEM` work-items, and is
+    expected to take `Limits.longest_us` at most.
 
     Parameters
     ----------
@@ -43,7 +45,12 @@ def bounded(make: Callable[[Problem], Plan], problem: Problem) -> Plan:
         Returns the plan of the problem or of a part of it.
     """
     made = make(problem)
-    return made if _is_bounded(made) else _halved(*_in_parts(make, problem))
+    if _is_bounded(made, problem.c, limits):
+        return made
+    if problem.is_half:
+        rows = half_of(half_of(half_of(problem.n)))
+        return upper_triangle(lambda part: bounded(make, part, limits), problem, rows)
+    return _halved(*_in_parts(make, problem), limits)
 
 
 def upper_triangle(make: Callable[[Problem], Plan], problem: Problem, rows: int) -> Plan:
@@ -161,11 +168,21 @@ class _Operand(NamedTuple):
         return self._replace(layout=part), first
 
 
-def _is_bounded(plan: Plan) -> bool:
-    return all(step.groups * step.config.items <= LAST_ITEM for step in plan.steps)
+def _is_bounded(plan: Plan, c: Layout, limits: Limits) -> bool:
+    if any(step.groups * step.config.items > LAST_ITEM for step in plan.steps):
+        return False
+    if limits.longest_us == math.inf or math.prod(c.shape) <= GRAIN**2:
+        return True
+    # Launches for outliers mostly do nothing.
+    launches = (
+        (step.config, Launch(step.groups, step.arguments, limits))
+        for step in plan.steps
+        if not step.conditional
+    )
+    return all(config.microseconds(launch) <= limits.longest_us for config, launch in launches)
 
 
-def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
+def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...], limits: Limits) -> Plan:
     """Return the plan for the operands, divided as in `bounded`.
 
     Parameters
@@ -185,7 +202,8 @@ def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...]) -> Plan:
         parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)
         origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
         made = make(*(part.layout for part in parts))
-        plans.append((made if _is_bounded(made) else _halved(make, parts), origins))
+        is_bounded = _is_bounded(made, parts[-1].layout, limits)
+        plans.append((made if is_bounded else _halved(make, parts, limits), origins))
     return _joined(plans)
 
 

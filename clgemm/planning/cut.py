@@ -24,8 +24,9 @@ from clgemm.planning.planner import plan_of
 
 LEAST_SIDE = 256  # of a part, where C has as much: narrower ones are slower on every device
 # Multiply-adds of a part: of a CPU per compute unit, and in all where the CPU plays a GPU. A core
-# of an EPYC computes so many in 0.6 seconds (PoCL 3.0, 2026-11).
-PART_WORK, PART_WORK_IF_SLOW = 2**35, 2**28
+# of an EPYC computes so many in 0.6 seconds (PoCL 3.0, 2026-11). And of an integrated GPU, whose
+# launches are short already (`Limits.longest_us`): 0.1 to 1 seconds.
+PART_WORK, PART_WORK_IF_SLOW, PART_WORK_OF_GPU = 2**35, 2**28, 2**36
 # Arguments of kernels on which the order of a sum depends, and fields of configs that it does not.
 ORDERING = ("k", "slice_k", "block_k", "slices")
 INDIFFERENT = {"packs", "whole"}
@@ -183,6 +184,8 @@ def _boxes(
 
 
 def _part_work(device: Device) -> int:
+    if device.kind == "GPU":
+        return PART_WORK_OF_GPU
     limits = device.limits
     return PART_WORK * limits.compute_units if limits.has_vectors else PART_WORK_IF_SLOW
 

@@ -245,7 +245,9 @@ def oriented(
 def make_plan(device: Device, problem: Problem, family: Family[Any, Any], choice: Choice) -> Plan:
     """Return the plan of a product with row-major C, by a family and its choice of config."""
     fallback = fallback_of(device, problem)
-    return bounded(lambda part: family.plan(part, choice, device.traits, fallback), problem)
+    return bounded(
+        lambda part: family.plan(part, choice, device.traits, fallback), problem, device.limits
+    )
 
 
 def fallback_of(device: Device, problem: Problem) -> Fallback:
@@ -262,7 +264,7 @@ def fallback_of(device: Device, problem: Problem) -> Fallback:
             family, choice = choose(device, plain)
             chosen.append(family.fallback(plain, choice, device.traits))
         if part not in made:
-            made[part] = bounded(chosen[0], part)
+            made[part] = bounded(chosen[0], part, device.limits)
         return made[part]
 
     return plan
@@ -397,6 +399,8 @@ def trial_plan_of(device: Device, problem: Problem, choice: Choice) -> Plan:
     def fallback(part: Problem) -> Plan:
         other, _ = choose(device, plain)
         default = other.defaults(plain.shape, traits)[0]
-        return bounded(other.fallback(plain, default, traits), part)
+        return bounded(other.fallback(plain, default, traits), part, device.limits)
 
-    return bounded(lambda part: family.trial_plan(part, choice, traits, fallback), problem)
+    return bounded(
+        lambda part: family.trial_plan(part, choice, traits, fallback), problem, device.limits
+    )

@@ -20,8 +20,11 @@ def transfer_config(device: Device) -> TransferConfig | None:
     """Return the limits of transfers to a device; None if it uses host arrays in place."""
     if device.transfer is not None:
         return device.transfer
-    if device.shares_host_memory:
-        return None
+    return None if device.shares_host_memory else default_config(device)
+
+
+def default_config(device: Device) -> TransferConfig:
+    """Return the limits of transfers to a device that has no own ones."""
     return _default_config(device.cl_device.global_mem_size // 2)
 
 

@@ -31,6 +31,8 @@ class Verdict(NamedTuple):
     details: str = ""  # more about the reason, such as the compiler's log
     # Of a device: whether kernels take addresses of host memory in place of buffers.
     addresses: bool = False
+    # Of an integrated GPU: whether it uses the host's memory in place.
+    in_place: bool = False
 
 
 # Verdicts and programs that this process has heard of: it needs no disk for them.
@@ -59,6 +61,11 @@ def about_device(where: str) -> str:
 def _all_kernels() -> str:
     names = sorted(family.name for family in FAMILIES if not family.instructions)
     return hashlib.sha256("".join(map(kernels_hash, names)).encode()).hexdigest()[:16]
+
+
+def about_host_memory(where: str) -> str:
+    """Return the key of the verdict on a GPU's trial in the host's memory, if that crashed."""
+    return f"{where}: host memory in place"
 
 
 def about_family(where: str, family: str, scope: str) -> str:
@@ -101,7 +108,8 @@ def store(key: str, verdict: Verdict, keep: bool = True) -> None:
     reason = verdict.reason
     if len(reason) > MOST_REASON:
         reason = reason[: MOST_REASON - 3] + "..."
-    verdict = _verdicts[key] = Verdict(reason, verdict.details[-MOST_DETAILS:], verdict.addresses)
+    verdict = verdict._replace(reason=reason, details=verdict.details[-MOST_DETAILS:])
+    _verdicts[key] = verdict
     if keep:
         remember(key, verdict._asdict() | ({"valid": _valid()} if reason else {}))
 
@@ -121,7 +129,7 @@ def _read(key: str) -> Verdict | None:
         return None
     values: Any = (entry.get(name) for name in Verdict._fields)
     found = Verdict(*values)
-    if not (type(found.reason) is type(found.details) is str and type(found.addresses) is bool):
+    if [type(value) for value in found] != [str, str, bool, bool]:
         return None
     return None if found.reason and entry.get("valid") != _valid() else found
 

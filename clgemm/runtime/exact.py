@@ -165,7 +165,9 @@ def bind_untried(
     work = lane_work(types, math.prod(c.shape) * a.columns)
     is_long = work >= least_long_work(device)
     bind_plan = space.bind_alone if is_alone else space.bind
-    return BoundCall(space, bind_plan(found.plan, device), found.swapped, starts, is_long)
+    by_pages = device.kind == "GPU"
+    bound = bind_plan(found.plan, device), found.swapped, starts, is_long
+    return BoundCall(space, *bound, by_pages=by_pages)
 
 
 def _is_on_tensors(

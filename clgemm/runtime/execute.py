@@ -18,6 +18,7 @@ import pyopencl as cl
 from clgemm.core.problem import Problem
 from clgemm.hardware.device import Device
 from clgemm.runtime.events import EventsOnDemand, own_events
+from clgemm.runtime.host_pages import HostPages
 from clgemm.runtime.operands import (
     HOST_MEMORY,
     AnyArray,
@@ -35,8 +36,9 @@ Events: TypeAlias = Sequence[cl.Event]
 
 READ, WRITTEN = cl.mem_flags.READ_ONLY | HOST_MEMORY, cl.mem_flags.READ_WRITE | HOST_MEMORY
 # Multiply-adds from which a product takes a tenth of a second or more: per compute unit, and in all
-# where the CPU plays a GPU. To read an element takes as long as so many.
-LONG_WORK, LONG_IF_SLOW, TRAFFIC_WORK = 2**32, 2**25, 16
+# where the CPU plays a GPU. And those of an integrated GPU, some of which are as slow. To read an
+# element takes as long as so many.
+LONG_WORK, LONG_IF_SLOW, LONG_ON_GPU, TRAFFIC_WORK = 2**32, 2**25, 2**30, 16
 
 
 class BoundCall(NamedTuple):
@@ -53,6 +55,8 @@ class BoundCall(NamedTuple):
         Whether a product of host arrays takes so long that signals are answered meanwhile.
     takes_addresses : bool
         Whether its kernels take addresses of host memory in place of buffers.
+    by_pages : bool
+        Whether buffers over host arrays have the whole pages that these touch, as GPUs need them.
     """
 
     space: Workspace
@@ -61,6 +65,7 @@ class BoundCall(NamedTuple):
     starts: tuple[int, int, int] = (0, 0, 0)
     is_long: bool = False
     takes_addresses: bool = False
+    by_pages: bool = False
 
 
 class DeviceCall(NamedTuple):
@@ -152,6 +157,8 @@ def is_long(problem: Problem, device: Device) -> bool:
 
 def least_long_work(device: Device) -> int:
     """Return the multiply-adds from which a product takes a device a tenth of a second or more."""
+    if device.kind == "GPU":
+        return LONG_ON_GPU
     limits = device.limits
     return LONG_WORK * limits.compute_units if limits.has_vectors else LONG_IF_SLOW
 
@@ -168,8 +175,8 @@ def bind_in_place(
     """
     starts = -problem.a.extent[0], -problem.b.extent[0], -problem.c.extent[0]
     bound = bind(problem, device, space)
-    long = is_long(problem, device)
-    return bound._replace(starts=starts, is_long=long, takes_addresses=takes_addresses)
+    long, by_pages = is_long(problem, device), device.kind == "GPU"
+    return BoundCall(*bound[:3], starts, long, takes_addresses, by_pages)
 
 
 def bind_alone(
@@ -215,6 +222,11 @@ def execute(
 
     Host arrays are complete on return. Device arrays are enqueued, behind all their events and
     those of `wait_for`, which host arrays do not take.
+
+    Raises
+    ------
+    NotInPlaceError
+        If a GPU cannot use the memory of host arrays in place. Nothing has happened then.
     """
     if isinstance(c, np.ndarray):
         _execute_in_place(bound, alpha, a, b, beta, c)
@@ -247,16 +259,24 @@ def _execute_in_place(
     beta: float,
     c: HostArray,
 ) -> None:
-    space, plan, swapped, (start_a, start_b, start_c), is_long, takes_addresses = bound
+    space, plan, swapped, (start_a, start_b, start_c), is_long, takes_addresses, by_pages = bound
     if swapped:
         a, b, start_a, start_b = b, a, start_b, start_a
-    memory = HostMemory(space.queue.context, {"a": a, "b": b, "c": c}, takes_addresses)
+    arrays, context = {"a": a, "b": b, "c": c}, space.queue.context
+    memory: HostMemory | HostPages
+    if by_pages and not takes_addresses:
+        memory = HostPages(context, {x: arrays[x] for x in arrays if x in plan.plan.operands})
+        start_a, start_b, start_c = memory.starts.values()
+    else:
+        memory = HostMemory(context, arrays, takes_addresses)
     scalars = alpha, beta, start_a, start_b, start_c
     try:
         if is_long and answers_signals():
             space.compute(plan, memory, scalars, functools.partial(wait, memory=memory))
         else:
             space.enqueue(plan, memory, scalars).wait()
+        if isinstance(memory, HostPages):
+            memory.fetch(space)
     except BaseException:
         finish(space.queue, space.lock, memory)
         raise

@@ -202,23 +202,31 @@ def address_of(x: HostArray) -> int:
     return int(x.__array_interface__["data"][0])
 
 
-class _Span:
-    """The memory of an array from its lowest element to its highest; faster than as_strided."""
+class _Memory:
+    """A vector of so many elements at an address; faster than as_strided."""
 
-    def __init__(self, array: HostArray, is_readonly: bool) -> None:
-        first, last = layout_of(array).extent
-        self._array = array  # whose memory lives as long
+    def __init__(
+        self, address: int, count: int, typestr: str, is_readonly: bool, owner: object
+    ) -> None:
+        self._owner = owner  # lives as long
         self.__array_interface__ = {
             "version": 3,
-            "typestr": array.dtype.str,
-            "shape": (last - first + 1,),
-            "data": (address_of(array) + array.itemsize * first, is_readonly),
+            "typestr": typestr,
+            "shape": (count,),
+            "data": (address, is_readonly),
         }
 
 
 def span_of(array: HostArray, is_readonly: bool = True) -> HostArray:
     """Return an array's memory, from its lowest element to its highest, as a vector."""
-    return np.asarray(_Span(array, is_readonly))
+    lowest, highest = layout_of(array).extent
+    first, count = address_of(array) + array.itemsize * lowest, highest - lowest + 1
+    return np.asarray(_Memory(first, count, array.dtype.str, is_readonly, array))
+
+
+def bytes_at(address: int, count: int, owner: object) -> npt.NDArray[np.uint8]:
+    """Return so many bytes from an address on, which live as long as their owner."""
+    return np.asarray(_Memory(address, count, "|u1", False, owner))
 
 
 def layout_of(x: AnyArray) -> Layout:

@@ -17,7 +17,7 @@ import pyopencl as cl
 import pyopencl.tools
 
 from clgemm.core.cache import holds_contexts
-from clgemm.core.plan import COUNTERS, Element, OutlierCounter, Plan, Step
+from clgemm.core.plan import COUNTERS, OPERANDS, Element, OutlierCounter, Plan, Step
 from clgemm.hardware.device import Device
 from clgemm.kernels.sources import BUFFER, parameter_types
 from clgemm.runtime import kept_memory, programs
@@ -43,8 +43,6 @@ VALUES: dict[str, Callable[[Any], Any]] = {
     "int4": bytes,
     "long4": bytes,
 }
-
-OPERANDS = ("a", "b", "c")
 
 
 class SharedMemory:

@@ -22,6 +22,7 @@ from clgemm.hardware.choice import chosen
 from clgemm.hardware.forks import keep_in_children, require_unforked
 from clgemm.kernels.exact.types import RESULTS
 from clgemm.runtime.execute import BoundCall, DeviceCall, execute, settled
+from clgemm.runtime.host_pages import NotInPlaceError
 from clgemm.runtime.operands import (
     FLOAT32,
     HOST_MEMORY,
@@ -222,7 +223,10 @@ def repeat(
     if isinstance(bound, SingleTransfer):
         bound.repeat(alpha, a, b, beta, c)
     else:
-        execute(bound, alpha, a, b, beta, c, wait_for)
+        try:
+            execute(bound, alpha, a, b, beta, c, wait_for)
+        except NotInPlaceError:
+            return None, signature
     return c, None
 
 

@@ -28,6 +28,7 @@ from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
 from clgemm.runtime.finite import watched
+from clgemm.runtime.host_pages import NotInPlaceError
 from clgemm.runtime.operands import (
     AnyArray,
     HostArray,
@@ -48,7 +49,7 @@ from clgemm.transfer.copy_threads import copy_triangle, mirror
 from clgemm.transfer.resident import NO_COPIES, OperandCopies, StaleError, operand_copies
 from clgemm.transfer.several import multiply_together, sharers
 from clgemm.transfer.single_transfer import SingleTransfer, plan_single_transfer
-from clgemm.transfer.staging import Staging, staging
+from clgemm.transfer.staging import Staging, any_staging, staging
 from clgemm.transfer.tiles import Call, TiledProduct, multiply_tiles, run_product, share_of
 
 UPDATED_ROWS = 64  # of C at a time, on the host
@@ -168,9 +169,8 @@ def multiply_exactly(
         raise RejectedError(f"NumPy's BLAS computes {c.dtype} as fast as {device.label}")
     a, b = (x if indexable(x) else x.copy() for x in (a, b))
     meter = begun(math.prod(c.shape) * a.shape[-1])
-    if (pool := staging(device)) is None:
-        _multiply_exactly_in_place(a, b, c, types, device, is_symmetric)
-    else:
+    if not _multiplied_exactly_in_place(a, b, c, types, device, is_symmetric):
+        pool = any_staging(device)
 
         def make(device: Device, space: Workspace) -> TiledProduct:
             made = TiledProduct(1.0, 0.0, "strict", device, space, types=types)
@@ -197,10 +197,12 @@ def multiply_exactly(
     return None
 
 
-def _multiply_exactly_in_place(
+def _multiplied_exactly_in_place(
     a: HostArray, b: HostArray, c: HostArray, types: Types, device: Device, is_symmetric: bool
-) -> None:
-    """Write A B to C on a device that uses them where they lie; of A A', compute one triangle."""
+) -> bool:
+    """Write A B to C if a device uses them where they lie; of A A', compute one triangle."""
+    if transfer_config(device) is not None:
+        return False
     rows = 0
     if is_symmetric and types.a != "b1":  # of booleans it takes no less time
         if abs(c.strides[-2]) < abs(c.strides[-1]):
@@ -209,9 +211,13 @@ def _multiply_exactly_in_place(
         rows = triangle_rows(problem.broadcast(), device.traits)
     space = workspace(device.queue)
     bound = exact.bind(layouts_of(a, b, c), types, device, space, rows, is_symmetric)
-    execute(bound, 1.0, a, b, 0.0, c)
+    try:
+        execute(bound, 1.0, a, b, 0.0, c)
+    except NotInPlaceError:
+        return False
     if rows or (is_symmetric and types.c[0] == "c"):  # whose sums are not in one order
         mirror(c, None)
+    return True
 
 
 def _multiply_on(
@@ -243,6 +249,7 @@ def _multiply_on(
         execute(bound, alpha, a, b, beta, c, wait_for)
         return bound if alpha and not any(overlaps) else None
     in_parts = transfer_config(device) is not None or is_cut(device, problem)
+    in_parts |= device.is_integrated  # which may not use the operands in place
     if triangles and (in_parts or len(devices) > 1):
         is_done = False
         if alpha and not beta:
@@ -380,9 +387,8 @@ def _multiply_on_host(
     product: _Product, device: Device, queue: cl.CommandQueue
 ) -> BoundCall | SingleTransfer | None:
     problem, _, a, b, beta, c, _ = product
-    if (pool := staging(device)) is not None:
-        is_slow = device.kind == "CPU" and is_long(problem, device)
-        return multiply_through(pool, product.tiled(device, pool.space, is_slow), a, b, c)
+    if transfer_config(device) is not None:
+        return _compute_by_staging(product, device)
     space = workspace(queue)
     if not is_cut(device, problem):
         bound = _compute(product, device, space)
@@ -459,13 +465,26 @@ def _computed(compute: Callable[[OperandCopies], T], copies: OperandCopies) -> T
     return result
 
 
-def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall:
-    """Compute a product whose operands the device uses where they lie."""
+def _compute(product: _Product, device: Device, space: Workspace) -> BoundCall | None:
+    """Compute a product whose operands the device uses where they lie, if it can."""
     problem, alpha, a, b, beta, c, meter = product
     bound = bind_in_place(problem, device, space, takes_addresses(device))
-    execute(bound, alpha, a, b, beta, c)
+    try:
+        execute(bound, alpha, a, b, beta, c)
+    except NotInPlaceError as error:
+        log.debug("a product goes through transfers: %s", error)
+        _compute_by_staging(product, device)
+        return None  # it may be used in place next time
     meter.advance(problem.shape.work)
     return bound
+
+
+def _compute_by_staging(product: _Product, device: Device) -> SingleTransfer | None:
+    """Compute a product whose operands are sent to the device."""
+    problem, _, a, b, _, c, _ = product
+    is_slow = device.kind == "CPU" and is_long(problem, device)
+    pool = any_staging(device)
+    return multiply_through(pool, product.tiled(device, pool.space, is_slow), a, b, c)
 
 
 def duplicate(

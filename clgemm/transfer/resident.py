@@ -36,7 +36,7 @@ from clgemm.runtime.operands import (
 from clgemm.runtime.protection import Guard, protect
 from clgemm.runtime.workspace import workspace
 from clgemm.runtime.write_tracking import Tracking, track
-from clgemm.transfer.staging import staging
+from clgemm.transfer.staging import any_staging
 
 log = logging.getLogger(__name__)
 
@@ -210,8 +210,7 @@ class DeviceCopy:
             return self.is_made
 
     def _make(self, device: Device, with_digests: bool) -> None:
-        pool, memory, lock = staging(device), self.memory, workspace(device.queue).lock
-        assert pool is not None
+        pool, memory, lock = any_staging(device), self.memory, workspace(device.queue).lock
         with lock:
             buffer = cl.Buffer(device.context, cl.mem_flags.READ_WRITE, memory.nbytes)
         # Before it is copied: what changes it in between is found out later.

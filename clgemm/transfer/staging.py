@@ -21,7 +21,7 @@ from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.threads import NestedCallError
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.device import Device
-from clgemm.planning.transfers import transfer_config
+from clgemm.planning.transfers import default_config, transfer_config
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.waiting import finish
@@ -164,8 +164,12 @@ _lock = threading.RLock()
 
 def staging(device: Device) -> Staging | None:
     """Return a device's staging, made when first needed; None if it uses host arrays in place."""
-    if (config := transfer_config(device)) is None:
-        return None
+    return None if transfer_config(device) is None else any_staging(device)
+
+
+def any_staging(device: Device) -> Staging:
+    """Return a device's staging, also where it uses most host arrays in place."""
+    config = transfer_config(device) or default_config(device)
     with _lock:
         if device not in _all:
             _all.setdefault(device, Staging(device, config))

@@ -42,10 +42,12 @@ from clgemm.records.tuned import choice_from
 from clgemm.records.verdicts import Verdict
 from clgemm.runtime import exact, finite, programs, readiness
 from clgemm.runtime.execute import BoundCall, bind_in_place, execute, execute_matrices
+from clgemm.runtime.host_pages import NotInPlaceError
 from clgemm.runtime.operands import Matrix, problem_of
 from clgemm.runtime.workspace import workspace
 from clgemm.transfer.multiply import multiply, multiply_exactly
 from clgemm.trials.calibration import calibrate, is_unknown
+from clgemm.trials.in_place import uses_host_memory
 
 GUARD = 12345.0  # the value of the elements around C
 CHECKED = Shape(140, 141, 37)  # a product that checks a device: few multiply-adds, several tiles
@@ -162,7 +164,7 @@ class Server:
         return {"outcome": outcome, "reason": reason, "details": details, "about": about}
 
     def do_check(self, device: Sequence[str]) -> Answer:
-        """Return whether a device works, by a small product, and whether it takes addresses."""
+        """Return whether a device works, by a small product, and how it takes host memory."""
         found = find(list(device))
         key = verdicts.about_device(where(found))
         if (verdict := verdicts.known(key)) is not None:
@@ -171,9 +173,23 @@ class Server:
         assert found.shares_host_memory in (True, False)  # asking may crash, too
         readiness.planned(found, Problem.of(CHECKED, "strict"))
         self._announce(())
-        addresses = found.claims_addresses and self._takes_addresses(found)
-        verdicts.store(key, Verdict(addresses=addresses))
-        return {"addresses": addresses}
+        in_place = found.is_integrated and self._uses_host_memory(found)
+        addresses = found.claims_addresses and self._is_right_in_place(found, True)
+        verdicts.store(key, Verdict(addresses=addresses, in_place=in_place))
+        return {"addresses": addresses, "in_place": in_place}
+
+    def _uses_host_memory(self, device: Device) -> bool:
+        """Return whether an integrated GPU uses the host's memory in place.
+
+        If the driver crashes, that alone is left out: memory is sent then.
+        """
+        key = verdicts.about_host_memory(where(device))
+        if verdicts.is_rejected(key):
+            return False
+        self._announce((key,))
+        found = uses_host_memory(device) and self._is_right_in_place(device, False)
+        self._announce(())
+        return found
 
     @staticmethod
     def _known(verdict: Verdict) -> Answer:
@@ -223,6 +239,8 @@ class Server:
         found = choices.chosen()[0] if device is None else find(list(device))
         if isinstance(seconds := recall(key), float):
             return {"seconds": seconds, "device": identity(found)}
+        if found.is_integrated:  # it depends on the check whether its operands are sent
+            self.do_check(identity(found))
         (m, n), k = shape[-2:], a[0][-1]
         m, n, k = _affordable(m, n, k)
         rng = np.random.default_rng(0)
@@ -355,22 +373,23 @@ class Server:
         verdicts.store(about, verdict)
         return verdict
 
-    def _takes_addresses(self, device: Device) -> bool:
-        """Return whether products with addresses are right. If not, buffers serve as well."""
+    @staticmethod
+    def _is_right_in_place(device: Device, takes_addresses: bool) -> bool:
+        """Return whether a product in host memory is right, by addresses or by buffers."""
         rng = np.random.default_rng(0)
         a, b = (
             rng.integers(-8, 9, size).astype(np.float32)
             for size in ((CHECKED.m, CHECKED.k), (CHECKED.k, CHECKED.n))
         )
-        a.flags.writeable = False
+        a.flags.writeable = not takes_addresses
         whole = np.full((CHECKED.m + 6, CHECKED.n + 6), GUARD, np.float32)
         c, expected = whole[3:-3, 3:-3], np.full_like(whole, GUARD)
         try:
             problem, _ = problem_of(a, b, c, "strict")
             space = workspace(device.queue)
-            bound = bind_in_place(problem, device, space, takes_addresses=True)
+            bound = bind_in_place(problem, device, space, takes_addresses)
             execute(bound, 1.0, a, b, 0.0, c)
-        except (cl.Error, WrongError):
+        except (cl.Error, WrongError, NotInPlaceError):
             return False
         expected[3:-3, 3:-3] = a @ b
         return np.array_equal(whole, expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,18 @@ from stand_ins import compile_plainly
 
 import clgemm
 from clgemm.bench.draws import Bounds, random_cases
+from clgemm.core.cache import forget_plans
+from clgemm.core.config import Launch
+from clgemm.core.costs import H200
 from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.core.traits import LONGEST_US, MOST_SLOWER
 from clgemm.hardware import choice
 from clgemm.hardware import device as devices
+from clgemm.hardware.device import where
 from clgemm.kernels.exact.plan import exact_plan
 from clgemm.kernels.exact.types import Types
 from clgemm.planning import planner
+from clgemm.records import verdicts
 from clgemm.records.tuned import as_json
 from clgemm.runtime import exact, readiness
 from clgemm.trials import calibration
@@ -96,8 +103,12 @@ def test_plans_of_other_dtypes_fit_the_device(gpu, dtype):
 
 @pytest.mark.parametrize("gpu", UNLIKE, indirect=True)
 def test_products_are_right(gpu):
-    """In host arrays and device arrays, of all sizes of tiles, and of integers."""
+    """In host arrays and device arrays, of all sizes of tiles, and of integers.
+
+    An integrated GPU uses host arrays in place, as the runtime of the processor does.
+    """
     assert choice.checked([gpu])[0].reason == ""
+    assert gpu.shares_host_memory == gpu.is_integrated == bool(gpu.cl_device.host_unified_memory)
     for m, n, k in SHAPES:
         a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((m, k), (k, n)))
         expected = a @ b
@@ -108,6 +119,44 @@ def test_products_are_right(gpu):
         np.testing.assert_array_equal(clgemm.matmul(x, y).get(), expected)
         i, j = (z.astype(np.int32) for z in (a, b))
         np.testing.assert_array_equal(clgemm.matmul(i, j), i @ j)
+
+
+@pytest.mark.parametrize("gpu", ["Apple M1"], indirect=True)
+def test_a_driver_that_crashes_in_host_memory_is_sent_its_arrays(gpu, monkeypatch):
+    """The device stays in use, and the crash is not repeated."""
+    workers.plant(monkeypatch, "host memory")
+    assert choice.checked([gpu])[0].reason == ""
+    assert not gpu.shares_host_memory
+    assert verdicts.known(verdicts.about_host_memory(where(gpu))).reason
+    a, b = (rng.integers(-8, 9, size).astype(np.float32) for size in ((140, 37), (37, 141)))
+    np.testing.assert_array_equal(clgemm.sgemm(1.0, a, b), a @ b)
+
+
+def test_no_launch_keeps_a_display_waiting(gpu):
+    """Expected times bound it, and a smaller bound holds as long as they are another GPU's."""
+    calibrated = gpu.limits.with_costs(calibration.scaled(np.full(len(calibration.GROUPS), 3.0)))
+    assert gpu.limits.longest_us == LONGEST_US / MOST_SLOWER
+    assert gpu.limits.with_costs(H200).longest_us == gpu.limits.longest_us
+    assert calibrated.longest_us == LONGEST_US
+    for limits in (gpu.limits, calibrated):
+        forget_plans()  # which reads the limits anew
+        gpu.limits = limits
+        for n in (2000, 12_000):
+            for is_half in (False, True):
+                problem = Problem.of(Shape(n, n, n), "strict")._replace(is_symmetric=is_half)
+                steps = planner.plan_of(gpu, problem).plan.steps
+                for step in steps:
+                    launch = Launch(step.groups, step.arguments, limits)
+                    assert step.config.microseconds(launch) <= limits.longest_us
+                work = sum(_work(step) for step in steps if "k" in step.arguments)
+                assert work <= (0.7 if is_half else 1) * n**3
+
+
+def _work(step):
+    """The multiply-adds of a launch."""
+    return math.prod(step.arguments[size] for size in "mnk") * (
+        0.5 if getattr(step.config, "triangle", False) else 1
+    )
 
 
 @pytest.mark.parametrize("gpu", ["Mali-G71", "Radeon RX 6800 XT", "Apple M1"], indirect=True)

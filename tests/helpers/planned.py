@@ -68,8 +68,8 @@ def make_plan(
     problem, choice = Problem(a, b, c, "strict"), Choice(config, pack)
     fallback = family.fallback(problem, choice, traits)
     if is_fallback:
-        return bounded(fallback, problem)
-    return bounded(lambda part: family.plan(part, choice, traits, fallback), problem)
+        return bounded(fallback, problem, limits)
+    return bounded(lambda part: family.plan(part, choice, traits, fallback), problem, limits)
 
 
 def make_scaling_plan(c: Layout, config: KernelConfig) -> Plan:

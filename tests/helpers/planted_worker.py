@@ -118,7 +118,7 @@ def wrong(kind):
 
 
 def denies(*_arguments):
-    """Find that kernels are wrong with addresses."""
+    """Find that kernels are wrong in host memory."""
     return False
 
 
@@ -187,7 +187,9 @@ def main(requests, answers, settings):
     if fault == "import":
         raise ImportError("No module named 'planted'")
     if fault == "addresses":
-        worker.Server._takes_addresses = denies
+        worker.Server._is_right_in_place = denies
+    elif fault == "host memory":
+        worker.uses_host_memory = aborts
     elif fault == "result":
         programs.text_of = wrong
     elif fault == "three rows":
