@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 # A job in the background of a shell ignores SIGINT, and its children would too. Workers of
@@ -61,8 +63,19 @@ settings.register_profile(
 settings.load_profile("clgemm")
 
 
+# Files that take longest, those first that wait for processes of the lowest priority. The workers
+# of pytest-xdist begin with these, and end with short ones, at about the same time.
+FIRST = (
+    *("hardware/test_trial", "hardware/test_guard", "test_calibration", "test_surroundings"),
+    *("accel/test_defaults", "accel/test_programs", "hardware/test_simulated", "test_docs"),
+    *("test_exact", "kernels/test_edges", "transfer/test_resident", "ladder/test_ladder"),
+)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Fail if there is no device, because then the suite would test nothing."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # `FIRST` says more than how many tests a file has
     config.addinivalue_line(
         "markers", "one_device: of processes, which are the same on each device: the first has it"
     )
@@ -73,8 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.clgemm_device = "all"  # names them in the header
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own order, by device
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests with the marker `one_device` of all devices but the first."""
+    """Leave out the tests with the marker `one_device` of all devices but the first; sort files."""
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     first: dict[str, object] = {}  # the device of each test
@@ -88,6 +102,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        sizes = Counter(item.path for item in items)
+        firsts = {Path(__file__).parent / f"{name}.py": i for i, name in enumerate(FIRST)}
+        assert all(path.exists() for path in firsts)
+        items.sort(key=lambda item: (firsts.get(item.path, len(FIRST)), -sizes[item.path]))
+
+
+def pytest_collection() -> None:
+    """Collect no garbage among thousands of tests while they are made: it takes seconds."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave the tests out of what `gc.collect`, which some tests call, looks through each time."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -59,9 +59,9 @@ def check(name, found, bounds, alpha=1.0):
 
 
 @pytest.mark.parametrize(("n", "k"), SIZES)
-@pytest.mark.parametrize("where", ["host", "device", "host, again", "tiles", "triangle"])
+@pytest.mark.parametrize("where", ["host", "device", "tiles", "triangle"])
 def test_every_entrance_gives_a_symmetric_result(device, n, k, where):
-    """In row-major and column-major order, seen for the first time and again."""
+    """In row-major and column-major order; on the host seen for the first time and again."""
     if "Oclgrind" in device.name and n * n * k > 10**6:
         pytest.skip("this takes Oclgrind minutes")
     used = device
@@ -70,7 +70,7 @@ def test_every_entrance_gives_a_symmetric_result(device, n, k, where):
     for x in (data(n, k), data(k, n).T):
         out, bounds = np.zeros((n, n), np.float32), bounds_of(x)
         with clgemm.device(used):
-            for _ in range(2 if "again" in where else 1):
+            for _ in range(2 if where == "host" else 1):
                 on_device = where == "device"
                 y = cl_array.to_device(device.queue, x) if on_device else x
                 z = cl_array.to_device(device.queue, out) if on_device else out

@@ -26,6 +26,7 @@ from clgemm.hardware import choice, runtimes, supervisor, trial
 from clgemm.hardware.device import identity, where
 from clgemm.planning import planner
 from clgemm.records import verdicts
+from clgemm.trials import worker
 
 pytestmark = pytest.mark.one_device
 
@@ -91,9 +92,11 @@ def test_a_fault_that_is_seen_once_is_no_verdict(plant, monkeypatch, tmp_path):
     assert (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize(
-    "fault", ["terminated", "memory", "import", "bad_alloc", "no device", *planted_worker.WANTS]
-)
+# Each at another place; `test_wants_are_no_verdict` has the other texts.
+ELSEWHERE = ["terminated", "memory", "import", "bad_alloc", "no device", "context", "queue"]
+
+
+@pytest.mark.parametrize("fault", ELSEWHERE)
 def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
     """A worker that is ended, or lacks memory or a module, leaves the device in use, unchecked."""
     device = plant(fault)
@@ -102,11 +105,18 @@ def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
         np.testing.assert_array_equal(clgemm.sgemm(1.0, [[2.0]], [[3.0]]), [[6.0]])
     assert "is used unchecked: " in caplog.text
     assert not any(json.loads(file.read_text())["verdict"] for file in stored())
-    plant("none")
-    assert checked(device).reason == ""
-    assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
-        addresses=device.claims_addresses
-    )
+    if fault == "terminated":
+        plant("none")
+        assert checked(device).reason == ""
+        assert verdicts.known(verdicts.about_device(where(device))) == verdicts.Verdict(
+            addresses=device.claims_addresses
+        )
+
+
+@pytest.mark.parametrize("text", planted_worker.WANTS.values())
+def test_wants_are_no_verdict(text):
+    """What a driver says where memory or processes are short is not the device's fault."""
+    assert worker._is_passing(cl.RuntimeError(text), text)
 
 
 def stored():
@@ -350,10 +360,10 @@ def test_the_program_does_not_see_the_children(device, tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("name", ["random", "queue", "platform", "copy", "types", "numpy", "site"])
-def test_the_current_folder_hides_no_module_from_a_trial(name, device, tmp_path):
-    """A file of the program's folder that is named like a module is not imported."""
-    (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
+def test_the_current_folder_hides_no_module_from_a_trial(device, tmp_path):
+    """Files of the program's folder that are named like modules are not imported."""
+    for name in ("random", "queue", "platform", "copy", "types", "numpy", "site"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('the wrong module')\n")
     code = (
         "import sys; sys.path.pop(0)\nfrom clgemm.hardware import trial\n"
         f"print(trial.ask('check', device={identity(device)!r})['outcome'])"
@@ -458,7 +468,7 @@ def supervisors(folder):
 LEAVES = """
 import os, sys, time
 from clgemm.hardware import trial
-trial.start(outlives={outlives})
+trial.start(is_urgent={urgent}, outlives={outlives})  # else it waits for all that this machine does
 trial.request("check", device={device!r})
 time.sleep({seconds})
 print("over", flush=True)
@@ -469,11 +479,8 @@ print("over", flush=True)
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), 9)", "os._exit(3)", "1 / 0"])
 def test_no_process_outlives_the_program_for_long(end, device, tmp_path):
-    """Some seconds after the program, however it ends, no process and no unfinished file is left.
-
-    On a busy machine, the end of a process of the lowest priority takes its time.
-    """
-    code = LEAVES.format(device=identity(device), seconds=0.4, end=end, outlives=False)
+    """Seconds after the program, however it ends, no process and no unfinished file is left."""
+    code = LEAVES.format(device=identity(device), seconds=0.4, end=end, urgent=True, outlives=False)
     begun = time.monotonic()
     done = run(code, tmp_path)
     assert done.stdout == "over\n"
@@ -494,7 +501,7 @@ for size in (96, 97, 98):
     key = f"product {{size}}"
     trial.request("product", device={identity(device)!r}, a=lying, b=lying, shape=(size, size),
                   precision="strict", key=key, is_symmetric=False, dtypes=())"""
-    code = LEAVES.format(device=identity(device), seconds=0, end=end, outlives=True)
+    code = LEAVES.format(device=identity(device), seconds=0, end=end, urgent=True, outlives=True)
     assert run(code, tmp_path).stdout == "over\n"
     deadline = time.monotonic() + supervisor.OUTLIVES_SECONDS + 30
     while supervisors(tmp_path) and time.monotonic() < deadline:
@@ -508,7 +515,7 @@ for size in (96, 97, 98):
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_an_interrupt_reaches_the_program_alone(device, tmp_path):
     """Ctrl-C at the terminal does not reach the processes of trials, and the program ends by it."""
-    code = LEAVES.format(device=identity(device), seconds=20, end="", outlives=False)
+    code = LEAVES.format(device=identity(device), seconds=20, end="", urgent=False, outlives=False)
     paths = [str(Path(clgemm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -537,7 +544,7 @@ def test_an_interrupt_reaches_the_program_alone(device, tmp_path):
 FORKS = """
 import os, sys, time
 from clgemm.hardware import trial
-trial.start()
+trial.start(is_urgent=True)
 number = trial.request("check", device={device!r})
 for _ in range(5):
     time.sleep(0.15)

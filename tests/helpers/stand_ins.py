@@ -5,6 +5,13 @@ from __future__ import annotations
 import pytest
 
 from clgemm.hardware.device import Device
+from clgemm.hardware.traits import POCL
+
+
+def skip_on_pocl(device: Device) -> None:
+    """Leave a test of a GPU's kernels to Intel's runtime and llvmpipe."""
+    if device.platform.startswith(POCL):
+        pytest.skip("PoCL takes seconds to compile a GPU's kernel; it is given none")
 
 
 def compile_plainly(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from strategies import integers
 
 import clgemm
 from clgemm.hardware.device import Device, identity
+from clgemm.hardware.traits import POCL
 from clgemm.kernels.tiled.family import TILED
 from clgemm.planning import planner
 from clgemm.records.tuned import choice_as_dict
@@ -104,6 +105,8 @@ def test_no_kernel_touches_what_lies_beside_its_operands(device):
         timeout=240,
     )
     families = [*4 * ["skinny_gpu"], "outer_product", *2 * ["tiled"], "skinny_cpu"]
+    if device.platform.startswith(POCL):
+        families = families[-1:]
     said = "\n".join(["by the planner", *families, ""])
     assert (done.returncode, done.stdout) == (0, said), done.stderr
 

@@ -12,13 +12,12 @@ import pyopencl.array
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stand_ins import compile_plainly
+from stand_ins import compile_plainly, skip_on_pocl
 from strategies import buffers, integers
 
 import clgemm
 from clgemm.core.plan import ceil_div, round_up
 from clgemm.core.traits import Limits
-from clgemm.hardware.traits import POCL
 from clgemm.kernels import family_named
 from clgemm.kernels.blocked import family as blocked
 from clgemm.kernels.blocked.family import BlockedConfig, BlockedEstimate, register_config
@@ -171,9 +170,7 @@ def choose(choice, device, monkeypatch):
     """Make every product use one choice, and forget the plans of others."""
     family = family_named(choice.config.family)
     if not family.runs_on(device.traits):
-        if device.platform.startswith(POCL):
-            # On processors, Intel's runtime and llvmpipe test these families.
-            pytest.skip("PoCL takes seconds to compile a kernel of this family; it is given none")
+        skip_on_pocl(device)
         compile_plainly(device, monkeypatch)
     monkeypatch.setattr(planner, "choose", lambda *_: (family, choice))
     monkeypatch.setattr(readiness, "judge", lambda *_: Verdict())  # a child would choose otherwise
