@@ -68,6 +68,8 @@ settings.load_profile("clgemm")
 FIRST = (
     *("hardware/test_trial", "hardware/test_guard", "test_calibration", "test_surroundings"),
     *("accel/test_defaults", "accel/test_programs", "hardware/test_simulated", "test_docs"),
+    *("accel/test_children", "test_foreign", "dask/test_plugin", "dask/test_faults"),
+    *("bench/test_command", "runtime/test_interrupts", "testing/test_problems"),
     *("test_exact", "kernels/test_edges", "transfer/test_resident", "ladder/test_ladder"),
 )
 
