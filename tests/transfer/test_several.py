@@ -427,13 +427,13 @@ def test_tune_shares_its_time_between_devices(two, monkeypatch):
     monkeypatch.setattr(tuning, "_distinct", lambda devices: list(devices))
     tune = tuning.tune
 
-    def recorded(device, *, shapes, minutes):
-        asked.append((device, shapes, minutes))
+    def recorded(device, *, shapes, minutes, dtypes):
+        asked.append((device, shapes, minutes, dtypes))
         return [device]
 
     monkeypatch.setattr(tuning, "tune", recorded)
     assert tune(shapes=[(8, 8, 8)], minutes=3) == list(two)
-    assert asked == [(each, [(8, 8, 8)], 1.5) for each in two]
+    assert asked == [(each, [(8, 8, 8)], 1.5, None) for each in two]
 
 
 def test_the_benchmark_gives_products_of_host_arrays_to_all(two, monkeypatch):
