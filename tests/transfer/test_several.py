@@ -432,8 +432,8 @@ def test_tune_shares_its_time_between_devices(two, monkeypatch):
         return [device]
 
     monkeypatch.setattr(tuning, "tune", recorded)
-    assert tune(shapes=[(8, 8, 8)], minutes=3) == list(two)
-    assert asked == [(each, [(8, 8, 8)], 1.5, None) for each in two]
+    assert tune(shapes=[(8, 8, 8)], minutes=3, dtypes=("int8",)) == list(two)
+    assert asked == [(each, [(8, 8, 8)], 1.5, ("int8",)) for each in two]
 
 
 def test_the_benchmark_gives_products_of_host_arrays_to_all(two, monkeypatch):
