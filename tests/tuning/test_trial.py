@@ -57,8 +57,8 @@ def test_what_does_not_build_is_rejected(empty):
 def test_a_wrong_tile_of_another_dtype_is_rejected(empty, monkeypatch):
     """It is compared with NumPy's result, bit for bit."""
     family = OTHER_DTYPES["int32"]
-    (right,) = family.defaults(TINY.shapes[0], empty.traits)
-    right = Choice(replace(right.config, in_place=False, unroll=2))
+    right = family.plainest(empty.traits)
+    right = Choice(replace(right.config, unroll=2))
     wrong = Choice(replace(right.config, unroll=WRONG_UNROLL))
     monkeypatch.setattr(type(family), "defaults", lambda *_: (right, wrong))
     with child_of("planted_trial")(identity(empty)) as child:
