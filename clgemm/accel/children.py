@@ -1,6 +1,6 @@
 """Acceleration and detection of Python processes that an accelerated program starts."""
 
-# ruff: noqa: PTH100, PTH118, PTH119, PTH120 - pathlib would delay every program
+# ruff: noqa: PTH100, PTH118, PTH120 - pathlib would delay every program
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def _paths() -> list[str]:
 class StartedProcesses:
     """A record of the Python processes that were started while NumPy was accelerated.
 
-    No audit event reports the processes of multiprocessing, but multiprocessing counts them.
+    Of those that multiprocessing, joblib and forks start. Others are not looked for: an audit hook
+    would slow down each import of the program.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,6 @@ class StartedProcesses:
         self._is_on = is_on
         if is_on and not self._is_hooked:
             self._is_hooked = True
-            sys.addaudithook(self._hook)
             if hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_parent=self._fork)
 
@@ -91,11 +91,6 @@ class StartedProcesses:
             return FORKED if self._forked else ""
         return SPAWNED if self._spawned or self._forked else ""
 
-    def _hook(self, event: str, arguments: Any) -> None:
-        """Record the start of another Python; an audit hook, which cannot be removed."""
-        if self._is_on and event == "subprocess.Popen" and _is_python(*arguments[:2]):
-            self._spawned = True
-
     def _fork(self) -> None:
         self._forked |= self._is_on
 
@@ -106,18 +101,6 @@ class StartedProcesses:
 
 
 started = StartedProcesses()
-
-
-def _is_python(executable: Any, arguments: Any) -> bool:
-    """Return whether a command starts a Python other than clgemm's own child processes."""
-    try:
-        name = os.path.basename(os.fsdecode(executable))
-        words = [os.fsdecode(word) for word in arguments]
-    except (TypeError, ValueError):
-        return False
-    if not (name.startswith("python") or name == os.path.basename(sys.executable)):
-        return False
-    return not any(word.startswith("clgemm.") for word in words)
 
 
 def _multiprocessing_count() -> int:

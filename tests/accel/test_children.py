@@ -83,7 +83,7 @@ METHODS = ["subprocess", "joblib", "spawn", "forkserver"]
 def test_children_are_accelerated_if_that_is_asked_for(method, options, tmp_path):
     """--children accelerates all but forked children; otherwise the report says they are not.
 
-    The parent stays accelerated.
+    Of a plain command, it does not know. The parent stays accelerated.
     """
     if method == "joblib":
         pytest.importorskip("joblib")
@@ -93,7 +93,8 @@ def test_children_are_accelerated_if_that_is_asked_for(method, options, tmp_path
     )
     assert (code, err) == (0, "")
     accelerated = bool(options) and method != "fork"
-    said = "" if accelerated else "forked" if options else "Python"
+    is_unknown = method == "subprocess"
+    said = "" if accelerated or is_unknown else "forked" if options else "Python"
     assert out == f"{accelerated} {said}\n"
 
 
@@ -133,3 +134,12 @@ def test_the_environment_is_as_it_was_after_uninstall(before, device, monkeypatc
     assert rest == ([] if before is None else ["x", "y"])
     uninstall()
     assert dict(os.environ) == environment
+
+
+def test_no_audit_hook_slows_the_program_down(tmp_path):
+    """Each import, `id` and file that a program opens would be reported to it."""
+    program = (
+        "import sys\nsys.addaudithook = lambda hook: print('a hook')\n"
+        "import clgemm.accel\nwith clgemm.accel.enabled(): print('none')"
+    )
+    assert python("-c", program, folder=tmp_path)[:2] == (0, "none\n")
