@@ -175,10 +175,10 @@ class Request(NamedTuple):
         result = self.out if self.is_direct else self._allocated()
         if self.dtype == FLOAT32:
             _multiply(rows, columns, self.matrices(result))
-            return result
-        from clgemm.transfer.multiply import multiply_exactly
+        else:
+            from clgemm.transfer.multiply import multiply_exactly
 
-        multiply_exactly(rows, columns, self.matrices(result))
+            multiply_exactly(rows, columns, self.matrices(result))
         return result
 
     def delivered(self, result: Any) -> Any:

@@ -25,11 +25,11 @@ PERSISTING_CACHE_BYTES = {(9, 0): 34_000_000}
 # Limits.registers by a part of the vendor's name. OpenCL does not report them. AMD's have 256 at
 # most, and few work-items then; Intel's have 128 where an instruction serves 8 work-items.
 REGISTERS = {"AMD": 128, "Advanced Micro Devices": 128}
+FEW_REGISTERS = 64  # of other GPUs, and of NVIDIA's up to `OLD_CAPABILITY`
+OLD_CAPABILITY = (3, 0)
 # Intel's compiler takes 32 work-items an instruction for this GPU alone, which leaves each of them
 # half of the registers: default kernels spill without this option of the compiler.
 MANY_LANES, LARGE_REGISTERS = "Data Center GPU Max", "-cl-intel-256-GRF-per-thread"
-FEW_REGISTERS = 64  # of other GPUs, and of NVIDIA's up to `OLD_CAPABILITY`
-OLD_CAPABILITY = (3, 0)
 
 
 def traits_of(device: Device) -> Traits:

@@ -43,6 +43,7 @@ TRIED = tuple(
 TRIED_ON_TENSORS = Shape(70, 300, 33), Shape(300, 700, 300), Shape(9, 40, 20_000)
 MOST_CHECKED = 2**26  # multiply-adds of a product of which all rows are compared
 HALVES_K = 3000
+_FAMILIES = {family.types.c: family for family in OTHER_DTYPES.values()}
 LEAST_US = 50.0  # of a complex product, below which its plan as a real one is not looked for
 
 
@@ -74,7 +75,7 @@ def about(
 
 def family_of(types: Types) -> Exact:
     """Return the kernels for dtypes, as the records know them."""
-    return OTHER_DTYPES[np.dtype(types.c.replace("u", "i")).name]
+    return _FAMILIES[types.c.replace("u", "i")]
 
 
 def computes(device: Device, types: Types) -> bool:

@@ -226,8 +226,9 @@ def everything_on_the_device():
     numpy_rules.LEAST_SIZES.update(dict.fromkeys(numpy_rules.LEAST_SIZES, 0))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def chosen(description):
+    """Choose the device that the command line names, for all sizes; return seeds and seconds."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--minutes", type=float, default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--device", default=None)
@@ -237,7 +238,11 @@ def main():
     if options.device:
         clgemm.set_device(options.device)
     first = options.seed * 10**6
-    made, faults = search(range(first, first + 10**9), 60 * options.minutes)
+    return range(first, first + 10**9), 60 * options.minutes
+
+
+def main():
+    made, faults = search(*chosen(__doc__))
     print(clgemm.get_device().label, sum(made.values()), "calls,", len(faults), "differ")
     for fault in faults[:40]:
         print(*fault)

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import time
 from collections import Counter
 
 import numpy as np
 import pyopencl.array as cl_array
-from contract import everything_on_the_device
+from contract import chosen
 
 import clgemm
 
@@ -78,17 +76,7 @@ def search(seeds, seconds, largest):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--device", default=None)
-    options = parser.parse_args()
-    os.environ["CLGEMM_THRESHOLD"] = "0"
-    everything_on_the_device()
-    if options.device:
-        clgemm.set_device(options.device)
-    first = options.seed * 10**6
-    made, faults = search(range(first, first + 10**9), 60 * options.minutes, 1100)
+    made, faults = search(*chosen(__doc__), 1100)
     print(clgemm.get_device().label, sum(made.values()), "products,", len(faults), "asymmetric")
     print(*(f"{name}: {count}" for name, count in made.items()), sep="; ")
     for fault in faults[:40]:
