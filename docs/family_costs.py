@@ -118,9 +118,9 @@ def plan_of(family: Family[Any, Any], problem: Problem, choice: Choice, traits: 
     def fallback(part: Problem) -> Plan:
         tiled = next(each for each in FAMILIES if each.name == "tiled")
         default = tiled.defaults(strict.shape, traits)[0]
-        return bounded(tiled.fallback(strict, default, traits), part)
+        return bounded(tiled.fallback(strict, default, traits), part, traits.limits)
 
-    return bounded(lambda part: family.plan(part, choice, traits, fallback), problem)
+    return bounded(lambda part: family.plan(part, choice, traits, fallback), problem, traits.limits)
 
 
 def tiled_alternatives(
@@ -185,7 +185,7 @@ def tiled_plan_of(
             lambda part: tiled_plan.make_tiled_plan(
                 *part.layouts, choice.config, choice.pack or (), limits, most_reads
             ),
-            problem,
+            *(problem, limits),
         )
 
 
@@ -206,12 +206,9 @@ def distinct(
 
 def traits_here() -> Traits:
     """Return the traits of the chosen device."""
-    from clgemm.planning.validation import instructions_of
-
     import clgemm
 
-    device = clgemm.get_device()
-    return dataclasses.replace(device.traits, instructions=instructions_of(device))
+    return clgemm.get_device().traits
 
 
 def programs_of(cases: Sequence[Case], calls: bool, families: Sequence[str]) -> set[Any]:
@@ -451,15 +448,21 @@ def data_of(report: dict[str, Any]) -> Data:
 
 def traits_of(report: dict[str, Any]) -> Traits:
     """Return the traits of a report's device; older files have those of a GPU."""
-    limits = Limits(**report["limits"])
+    limits = Limits(**_known(Limits, report["limits"]))
     if "traits" in report:
-        others = report["traits"]
-        return Traits(limits, **{**others, "capability": tuple(others["capability"])})
+        return Traits(limits, **_known(Traits, report["traits"]))
     capability = tuple(report["capability"])
-    return Traits(
-        limits, "GPU", is_nvidia=capability > (0, 0), capability=capability,
-        instructions=report["instructions"],
-    )  # fmt: skip
+    return Traits(limits, "GPU", is_nvidia=capability > (0, 0), capability=capability)
+
+
+def _known(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of those fields that a class has today, as they can be hashed."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if name in names
+    }
 
 
 def tiles_of(plan: Plan) -> str:
