@@ -40,7 +40,7 @@ from clgemm.bench.draws import Bounds, random_cases
 from clgemm.core.costs import H200, POCL, Costs, CpuCosts
 from clgemm.core.plan import Plan
 from clgemm.core.problem import Layout, Problem
-from clgemm.core.traits import Limits, Traits
+from clgemm.core.traits import Limits, Traits, Unit
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.tiled import plan as tiled_plan
@@ -449,6 +449,7 @@ def data_of(report: dict[str, Any]) -> Data:
 def traits_of(report: dict[str, Any]) -> Traits:
     """Return the traits of a report's device; older files have those of a GPU."""
     limits = Limits(**_known(Limits, report["limits"]))
+    limits = dataclasses.replace(limits, unit=Unit(*limits.unit))
     if "traits" in report:
         return Traits(limits, **_known(Traits, report["traits"]))
     capability = tuple(report["capability"])

@@ -48,6 +48,7 @@ from clgemm.bench.draws import Bounds, random_cases
 from clgemm.core.config import KernelConfig
 from clgemm.core.plan import round_up
 from clgemm.core.problem import Layout
+from clgemm.core.traits import Unit
 from clgemm.hardware.device import Device
 from clgemm.kernels.exact.plan import exact_plan
 from clgemm.kernels.exact.types import Types
@@ -66,14 +67,6 @@ EXCEPTIONS = {
     **dict.fromkeys(("pvc", "bmg"), "three kernels and one spill 2 to 8 bytes"),
 }
 LEAST_GROUPS = 2  # work-groups that share a compute unit, so that one computes while another waits
-
-
-class Unit(NamedTuple):
-    """What the work-groups on a compute unit share."""
-
-    registers: int  # of 32 bits
-    local_bytes: int
-    items: int  # work-items
 
 
 class Facts(NamedTuple):
@@ -136,6 +129,8 @@ def target(
         "double_fp_config": int(name != "tgllp" and name != "dg2"),
         "opencl_c_features": [],
     }
+    if maker == "AMD":
+        reported["wavefront_width_amd"] = 64 if name.startswith("gfx9") else 32
     return Target(name, maker, title, unit, reported | more)
 
 
@@ -251,6 +246,9 @@ class Compilers:
         self.bitcode = folder / "usr" / "lib" / "x86_64-linux-gnu" / "amdgcn" / "bitcode"
         self.library = folder / "usr" / "lib" / "clc" / "nvptx64--nvidiacl.bc"
         self.ptxas = folder / "nvidia" / "cuda_nvcc" / "bin" / "ptxas"
+        # Of predicted_share.py.
+        self.nvdisasm = folder / "nvidia" / "cu13" / "bin" / "nvdisasm"
+        self.newer_ptxas = self.nvdisasm.with_name("ptxas")
         # Intel's compiler runs with the C library of its own Debian.
         intel = folder / "intel"
         libraries = {str(file.parent) for file in intel.glob("usr/lib/**/*.so*")}
@@ -332,7 +330,7 @@ class Compilers:
         )
 
     def nvidia(self, name: str, kernel: Kernel, folder: Path) -> Facts:
-        """Compile for NVIDIA's GPUs, through PTX. The assembler prints the facts."""
+        """Compile for NVIDIA's GPUs, through PTX."""
         limit = "-cl-nv-maxrregcount="
         run(
             *("clang-19", "-x", "cl", "-O3", "-target", "nvptx64-nvidia-nvcl", f"-march={name}"),
@@ -342,10 +340,16 @@ class Compilers:
             *("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(self.library)),
             *("-S", f"{folder}/in.cl", "-o", f"{folder}/out.ptx"),
         )
+        return self.assembled(self.ptxas, name, kernel, folder / "out.ptx")
+
+    @staticmethod
+    def assembled(ptxas: Path, name: str, kernel: Kernel, file: Path) -> Facts:
+        """Assemble PTX to out.cubin beside it. The assembler prints the facts."""
+        limit = "-cl-nv-maxrregcount="
         limits = (x.replace(limit, "-maxrregcount=") for x in kernel.options if x.startswith(limit))
         text = run(
-            *(str(self.ptxas), f"-arch={name}", "-v", *limits),
-            *(f"{folder}/out.ptx", "-o", "/dev/null"),
+            *(str(ptxas), f"-arch={name}", "-v", *limits),
+            *(str(file), "-o", str(file.with_name("out.cubin"))),
         )
 
         def fact(pattern: str) -> int:

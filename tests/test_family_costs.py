@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,9 @@ def test_files_of_any_age_are_read(script, name):
     report["rows"] = report["rows"][:3]
     traits = script.traits_of(report)
     assert hash(traits)
+    limits = json.loads(json.dumps(dataclasses.asdict(traits.limits)))
+    del limits["costs"], limits["cpu_costs"]  # as `measure` writes them
+    assert script.traits_of(report | {"limits": limits}) == traits
     assert traits.is_nvidia == name.startswith("h")
     data = script.data_of(report)
     assert data.timed

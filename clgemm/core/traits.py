@@ -15,6 +15,18 @@ LONGEST_US, MOST_SLOWER = 5e5, 32
 MANY_CORES = 8
 
 
+class Unit(NamedTuple):
+    """What the work-groups on a compute unit of a GPU share. The default is an H100's."""
+
+    registers: int = 65536  # of 32 bits
+    local_bytes: int = 228 << 10
+    items: int = 2048  # work-items
+    lanes: int = 32  # work-items that an instruction serves
+
+
+H100_UNIT = Unit()
+
+
 @dataclass(frozen=True)
 class Limits:
     """The limits of a device, and what its kernels can use."""
@@ -48,6 +60,7 @@ class Limits:
     emulates_local_memory: bool = False
     # Of 32 bits, those that a work-item can use while enough work-items share a compute unit.
     registers: int = 256
+    unit: Unit = H100_UNIT
     # Of the device's compiler, for every kernel.
     build_options: tuple[str, ...] = ()
     # The longest launch in microseconds, by its expected time: GPUs whose displays wait for it.

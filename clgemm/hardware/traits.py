@@ -11,7 +11,7 @@ import pyopencl as cl
 
 from clgemm.core import costs
 from clgemm.core.costs import CpuCosts
-from clgemm.core.traits import LONGEST_US, MANY_CORES, MOST_SLOWER, Limits, Traits
+from clgemm.core.traits import LONGEST_US, MANY_CORES, MOST_SLOWER, Limits, Traits, Unit
 
 if TYPE_CHECKING:
     from clgemm.hardware.device import Device
@@ -27,6 +27,20 @@ PERSISTING_CACHE_BYTES = {(9, 0): 34_000_000}
 REGISTERS = {"AMD": 128, "Advanced Micro Devices": 128}
 FEW_REGISTERS = 64  # of other GPUs, and of NVIDIA's up to `OLD_CAPABILITY`
 OLD_CAPABILITY = (3, 0)
+# Limits.unit of NVIDIA's GPUs: the least compute capability, KiB of local memory, most work-items.
+# After the tables of NVIDIA's CUDA programming guide.
+NVIDIA_UNITS = (
+    *(((3, 0), 48, 2048), ((5, 0), 64, 2048), ((5, 2), 96, 2048), ((6, 0), 64, 2048)),
+    *(((6, 1), 96, 2048), ((7, 5), 64, 1024), ((8, 0), 164, 2048), ((8, 6), 100, 1536)),
+    *(((9, 0), 228, 2048), ((12, 0), 100, 1536)),
+)
+# The same of AMD's by the lanes of a wave: of GCN and CDNA, and of RDNA, where two of AMD's compute
+# units are one of OpenCL's.
+AMD_UNITS = {64: Unit(65536, 64 << 10, 2560, 64), 32: Unit(131072, 128 << 10, 2048, 32)}
+# Intel's Xe cores. OpenCL counts their vector engines: 16, or 8 of twice the width, by names.
+INTEL_UNIT = Unit(131072, 128 << 10, 2048, 16)
+ENGINES, WIDE_ENGINES = 16, 8
+HAS_WIDE_ENGINES = "Data Center GPU Max", "Arc B", "Arc(TM) B", "UHD Graphics"
 # Intel's compiler takes 32 work-items an instruction for this GPU alone, which leaves each of them
 # half of the registers: default kernels spill without this option of the compiler.
 MANY_LANES, LARGE_REGISTERS = "Data Center GPU Max", "-cl-intel-256-GRF-per-thread"
@@ -57,7 +71,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         local_memory_bytes=d.local_mem_size,
         work_group_size=min(d.max_work_group_size, d.max_work_item_sizes[0]),
         allocation_bytes=d.max_mem_alloc_size,
-        compute_units=d.max_compute_units,
+        compute_units=_compute_units(d, kind, platform),
         vector_width=max(1, d.native_vector_width_float) if kind == "CPU" else 1,
         fused_split_k=_sees_others(d, platform),
         asynchronous_copies=is_nvidia(platform) and compute_capability(d) >= (8, 0),
@@ -69,6 +83,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         else 0,
         emulates_local_memory=kind != "CPU" and d.local_mem_type == cl.device_local_mem_type.GLOBAL,
         registers=_registers(d, platform) if kind != "CPU" else Limits.registers,
+        unit=_unit(d, platform) if kind != "CPU" else Limits.unit,
         build_options=(LARGE_REGISTERS,) if MANY_LANES in d.name else (),
         # The H200 and its like have no displays, and host arrays reach them in tiles.
         longest_us=LONGEST_US / MOST_SLOWER
@@ -82,6 +97,27 @@ def _registers(d: cl.Device, platform: str) -> int:
     if is_nvidia(platform):
         return Limits.registers if compute_capability(d) > OLD_CAPABILITY else FEW_REGISTERS
     return next((n for name, n in REGISTERS.items() if name in d.vendor), FEW_REGISTERS)
+
+
+def _compute_units(d: cl.Device, kind: str, platform: str) -> int:
+    if kind != "GPU" or not platform.startswith(INTEL):
+        return int(d.max_compute_units)
+    is_wide = any(name in d.name for name in HAS_WIDE_ENGINES)
+    return max(1, d.max_compute_units // (WIDE_ENGINES if is_wide else ENGINES))
+
+
+def _unit(d: cl.Device, platform: str) -> Unit:
+    """Return what work-groups share on a compute unit; an H100's where that is not known."""
+    if is_nvidia(platform):
+        known = (each for each in NVIDIA_UNITS if each[0] <= compute_capability(d))
+        _, kib, items = max(known, default=NVIDIA_UNITS[0])
+        return Unit(local_bytes=kib << 10, items=items)
+    if platform.startswith(INTEL):
+        return INTEL_UNIT
+    try:
+        return AMD_UNITS.get(d.wavefront_width_amd, Limits.unit)
+    except (cl.Error, AttributeError):  # not AMD's own driver
+        return Limits.unit
 
 
 def _known_cpu_costs(d: cl.Device, platform: str) -> CpuCosts:

@@ -8,7 +8,7 @@ import pyopencl as cl
 import pytest
 
 from clgemm.core.costs import INTEL, INTEL_MANY_CORES, POCL, POCL_3_0, POCL_MANY_CORES
-from clgemm.core.traits import MANY_CORES, Limits
+from clgemm.core.traits import MANY_CORES, Limits, Unit
 from clgemm.hardware.traits import limits_of, register_width, traits_of
 
 
@@ -122,3 +122,62 @@ def test_registers_follow_from_the_maker_of_a_gpu(platform, vendor, capability, 
     assert not limits.emulates_local_memory
     cl_device.local_mem_type = cl.device_local_mem_type.GLOBAL
     assert limits_of(cl_device, "GPU", platform).emulates_local_memory
+
+
+def _gpu(name="", units=4, **more):
+    """Return a GPU that reports this."""
+    facts = {
+        "vendor": "V",
+        "local_mem_size": 2**15,
+        "max_work_group_size": 256,
+        "max_work_item_sizes": [256] * 3,
+        "max_mem_alloc_size": 2**30,
+        "opencl_c_features": [],
+        "local_mem_type": cl.device_local_mem_type.LOCAL,
+    }
+    return SimpleNamespace(name=name, max_compute_units=units, **facts | more)
+
+
+@pytest.mark.parametrize(
+    ("capability", "kib", "items"),
+    [
+        *(((2, 0), 48, 2048), ((5, 0), 64, 2048), ((7, 0), 96, 2048), ((7, 5), 64, 1024)),
+        *(((8, 0), 164, 2048), ((8, 9), 100, 1536), ((9, 0), 228, 2048), ((10, 0), 228, 2048)),
+    ],
+)
+def test_what_a_unit_of_nvidias_holds_follows_from_its_capability(capability, kib, items):
+    """By the last known one that is not newer; an H100's is what limits have by default."""
+    major, minor = capability
+    device = _gpu(compute_capability_major_nv=major, compute_capability_minor_nv=minor)
+    unit = limits_of(device, "GPU", "NVIDIA CUDA, OpenCL 3.0").unit
+    assert unit == Unit(65536, kib << 10, items, 32)
+    assert (unit == Limits.unit) == (kib == 228)
+
+
+@pytest.mark.parametrize(("lanes", "local_kib"), [(64, 64), (32, 128), (None, 228)])
+def test_what_a_unit_of_amds_holds_follows_from_the_lanes_of_a_wave(lanes, local_kib):
+    """Other drivers than AMD's do not report these."""
+    device = _gpu(**({"wavefront_width_amd": lanes} if lanes else {}))
+    unit = limits_of(device, "GPU", "AMD Accelerated Parallel Processing").unit
+    assert unit.local_bytes == local_kib << 10
+    assert unit.lanes == (lanes or 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "reported", "units"),
+    [
+        ("Intel(R) Iris(R) Xe Graphics", 96, 6),
+        ("Intel(R) Arc(TM) A770 Graphics", 512, 32),
+        ("Intel(R) Arc(TM) B580 Graphics", 160, 20),
+        ("Intel(R) Data Center GPU Max 1550", 512, 64),
+        ("Intel(R) UHD Graphics 630", 4, 1),
+    ],
+)
+def test_several_engines_of_intels_are_a_unit(name, reported, units):
+    """OpenCL counts vector engines, but local memory is of a whole core; not so of processors."""
+    device = _gpu(name, reported)
+    limits = limits_of(device, "GPU", "Intel(R) OpenCL Graphics, OpenCL 3.0")
+    assert limits.compute_units == units
+    assert limits.unit.local_bytes == 128 << 10
+    device.native_vector_width_float = 16
+    assert limits_of(device, "CPU", "Intel(R) OpenCL, OpenCL 3.0").compute_units == reported

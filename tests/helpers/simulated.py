@@ -95,8 +95,9 @@ OTHERS = (
 )
 
 
-# What a device reports only if it is new enough, or NVIDIA's.
+# What a device reports only if it is new enough, or NVIDIA's or AMD's.
 OPTIONAL = (
+    "wavefront_width_amd",
     *("opencl_c_features", "svm_capabilities"),
     *("compute_capability_major_nv", "compute_capability_minor_nv"),
 )

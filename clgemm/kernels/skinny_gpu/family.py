@@ -204,9 +204,11 @@ def fitted(config: SkinnyGpuConfig, b: Layout, limits: Limits) -> SkinnyGpuVaria
     along_k = b.column_stride != 1
     width = widest_load(b, along_k, config.width)
     if not along_k:
-        # With narrower loads, more of them side by side and in flight read as much.
+        # With narrower loads, more of them side by side and in flight read as much. They share a
+        # work-item's registers with its sums.
         abreast = abreast_along_rows(config, b, width, limits)
-        ahead = config.ahead * (config.width // width)
+        most = max(config.ahead, limits.registers // config.rows)
+        ahead = min(config.ahead * (config.width // width), most)
         fit = replace(config, width=width, abreast=abreast, ahead=ahead)
         return with_whole_loads(variant_of(SkinnyGpuVariant, fit, along_k=False))
     group, unaligned = min(config.group, GROUP_ALONG_K), width < config.width

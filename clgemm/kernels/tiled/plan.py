@@ -28,7 +28,7 @@ from clgemm.core.plan import (
     widest_load,
 )
 from clgemm.core.problem import FLOAT_BYTES, Layout
-from clgemm.core.traits import Limits
+from clgemm.core.traits import Limits, Unit
 from clgemm.kernels.common.panels import (
     PACKED,
     SIDES,
@@ -51,13 +51,9 @@ MOST_COPIED = 4  # floats that one asynchronous copy takes
 TOO_MANY_COPIES = 32
 
 # How many work-groups run side by side on a compute unit.
-REGISTERS = 65536  # of a compute unit
 OTHER_REGISTERS = 64  # of a work-item, besides its accumulators
 REGISTERS_PER_SUM = 1.25
-MOST_ITEMS = 2048  # of a compute unit
-LOCAL_BYTES = 228 * 1024  # of a compute unit
 GROUP_LOCAL_BYTES = 1024  # of a work-group, which the driver takes
-LANES = 32
 OVERLAP = 1.8  # as in `joined`: arithmetic, latency and memory traffic
 MOST_FUSED_SLICES = 32  # with more, one work-group would add up what a whole device could
 MOST_SUMS = 64  # accumulators of a work-item: with more, no registers are left to add up
@@ -285,12 +281,12 @@ class Tiles(NamedTuple):
 
 
 @functools.lru_cache(maxsize=256)
-def side_by_side(tiles: Tiles) -> int:
+def side_by_side(tiles: Tiles, unit: Unit) -> int:
     """Return the work-groups that run on a compute unit at the same time."""
     each = tiles.registers or tiles.work_m * tiles.work_n * REGISTERS_PER_SUM + OTHER_REGISTERS
-    by_local_memory = LOCAL_BYTES // (tiles.local_memory_bytes + GROUP_LOCAL_BYTES)
-    by_registers = int(REGISTERS / (tiles.items * each))
-    return max(1, min(by_registers, MOST_ITEMS // tiles.items, by_local_memory))
+    by_local_memory = unit.local_bytes // (tiles.local_memory_bytes + GROUP_LOCAL_BYTES)
+    by_registers = int(unit.registers / (tiles.items * each))
+    return max(1, min(by_registers, unit.items // tiles.items, by_local_memory))
 
 
 class TiledEstimate(NamedTuple):
@@ -312,7 +308,7 @@ def launch_us(
     per_matrix = tiles_of(m, n, tiles.tile_m, tiles.tile_n, tiles.triangle)
     groups = matrices * slices * per_matrix
     rounds: float = ceil_div(groups, units)  # work-groups of the busiest compute unit
-    most_together = side_by_side(tiles)
+    most_together = side_by_side(tiles, limits.unit)
     steps = ceil_div(depth, tiles.tile_k)
     area = tiles.tile_m * tiles.tile_n
     moving = tiles.tile_m * _load_cost(tiles, tiles.load_a, tiles.transpose_a, costs)
@@ -323,7 +319,7 @@ def launch_us(
     # more accumulators has more to do meanwhile.
     waves = math.ceil(rounds / most_together)
     lanes = tiles.items * math.sqrt(tiles.work_m * tiles.work_n / MODELLED_SUMS)
-    few = costs.few_lanes * 8 * LANES / lanes
+    few = costs.few_lanes * 8 * limits.unit.lanes / lanes
     if waves > 1:
         # A compute unit that ends early takes as many of the last groups as it can. Two groups of
         # equal depth that share one end at the same time.
@@ -349,7 +345,7 @@ def launch_us(
         if tiles.against_rows:
             pieces *= costs.against_rows
         else:
-            pieces *= 1 + costs.scattered * max(0.0, LANES / tiles.run - 1)
+            pieces *= 1 + costs.scattered * max(0.0, limits.unit.lanes / tiles.run - 1)
         time += rounds * pieces * costs.unaligned_store / most_together / costs.multiply_adds
     if fused:
         sums = tiles.work_m * tiles.work_n
@@ -373,7 +369,7 @@ def is_fused(tiles: Tiles, slices: int, limits: Limits) -> bool:
     return (
         limits.fused_split_k
         and 1 < slices <= MOST_FUSED_SLICES
-        and side_by_side(tiles) > 1
+        and side_by_side(tiles, limits.unit) > 1
         and tiles.work_m * tiles.work_n <= MOST_SUMS
     )
 

@@ -9,6 +9,7 @@ from planned import LIMITS, TWO_CORES, traits_with
 
 from clgemm.core.config import variant_of
 from clgemm.core.problem import Problem, Shape
+from clgemm.core.traits import Unit
 from clgemm.kernels.tiled.family import (
     MOST_SUMS,
     TILED,
@@ -18,12 +19,12 @@ from clgemm.kernels.tiled.family import (
     that_fit,
 )
 from clgemm.kernels.tiled.plan import (
-    REGISTERS,
     SMALLEST_SLICE,
     TiledConfig,
     TiledVariant,
     in_place_us,
     launch_us,
+    side_by_side,
     tiled_estimate,
 )
 
@@ -159,11 +160,29 @@ def test_slices_of_k_run_side_by_side(config):
     limits = replace(LIMITS, compute_units=132)
     found = tiled_estimate(config.tiles, config.tile_m, 64 * config.tile_n, 4096, 1, limits)
     sums = config.work_m * config.work_n
-    assert -(-64 * found.slices // 132) * config.items * sums <= REGISTERS
+    assert -(-64 * found.slices // 132) * config.items * sums <= limits.unit.registers
     # Two work-groups a unit leave lanes idle: adding up what the parts share is worth it.
     two = config.tile_m, 2 * 132 * config.tile_n, 4096, 1, limits
     alone = tiled_estimate(replace(config, parts=1).tiles, *two)
     assert tiled_estimate(config.tiles, *two).time < alone.time
+
+
+@pytest.mark.parametrize(
+    ("unit", "count"),
+    [
+        (Unit(), 4),
+        (Unit(registers=32768), 2),
+        (Unit(local_bytes=64 << 10), 3),
+        (Unit(items=256), 2),
+        (Unit(items=64), 1),
+    ],
+)
+def test_work_groups_share_what_a_unit_has(unit, count):
+    """Registers, local memory or work-items bound their number; one always runs."""
+    config = next(each for each in lane_configs() if each.tile_m == 64)
+    assert config.items == 128
+    tiles = config.tiles._replace(registers=128, items=128)
+    assert side_by_side(tiles, unit) == count
 
 
 def test_aligned_stores_count_less_and_only_a_short_k_makes_others_dear():
