@@ -411,6 +411,82 @@ def compiled() -> Table:
     )
 
 
+BOUNDS = {
+    "fma": "arithmetic",
+    "local": "local memory",
+    "cache": "the cache",
+    "issue": "issuing instructions",
+    "bank 0": "reading registers",
+    "bank 1": "reading registers",
+}  # units of docs/predicted_share.py, as a reader calls them
+
+
+def predicted_share() -> Table:
+    """Return the predicted shares of peak of GPUs that were not at hand."""
+    found = loaded("predicted_share")
+    rows = [
+        [
+            *(each["title"], f"`{name}`", each["config"].removeprefix("tiled ")),
+            *(str(each["groups"]), BOUNDS[each["bound"]], f"{each['busy']:.0%}"),
+            *(f"{each[column]:.0%}" for column in ("product", "share")),
+        ]
+        for name, each in found["targets"].items()
+    ]
+    return Table(
+        title="Predicted share of peak of float32 at 4096 × 4096 × 4096",
+        device="as in the table",
+        driver="; ".join(found["compilers"].values()),
+        date=found["date"],
+        command="python docs/predicted_share.py",
+        columns=[
+            *("GPU", "target", "tiles", "work-groups on a unit", "busiest"),
+            *("of its time", "the product", "with packing"),
+        ],
+        align="lllrlrrr",
+        rows=rows,
+        notes=[
+            "Tiles: rows x columns x depth of a work-group / rows x columns of a work-item /",
+            "work-items that share a block / buffers. The peaks of `gfx90a`, `gfx1100` and",
+            "`gfx1201` count two multiply-adds per instruction and lane.",
+        ],
+    )
+
+
+def predicted_share_test() -> Table:
+    """Return predicted and measured shares of the configs that the prediction was tested with."""
+    found = loaded("predicted_share")
+    test = found["test"]
+    rows = [
+        [
+            each["config"].removeprefix("tiled ") + " (clang spills)" * each["clang_spills"],
+            BOUNDS[each["bound"]],
+            f"{each['measured']:.1%}",
+            *(
+                text
+                for code in ("driver", "clang")
+                for text in (f"{each[code]:.1%}", f"{each[code] / each['measured']:.2f}")
+            ),
+        ]
+        for each in test["rows"]
+    ]
+    return Table(
+        title="Predicted and measured share of peak of ten configs at 4096 × 4096 × 4096",
+        device=test["device"],
+        driver=test["driver"],
+        date=test["date"],
+        command="python docs/predicted_share.py --measure FILE, and the same with --test FILE",
+        columns=[
+            *("tiles", "busiest", "measured", "from the driver's code", "ratio"),
+            *("from clang's code", "ratio"),
+        ],
+        align="llrrrrr",
+        rows=rows,
+        notes=[
+            "Of 66.9 TFLOP/s, at 1.98 GHz. Ratio: predicted over measured. Packing is included."
+        ],
+    )
+
+
 def shared_friends() -> Table:
     """Return how long a script of integer products takes, plain and accelerated."""
     found = loaded("shared_friends")
@@ -484,6 +560,8 @@ def gains() -> Table:
 
 VIEWS: dict[str, Callable[[], Table]] = {
     "compiled": compiled,
+    "predicted_share": predicted_share,
+    "predicted_share_test": predicted_share_test,
     "whole_programs": whole_programs,
     "whole_programs_summary": lambda: whole_programs(is_summary=True),
     "dtypes": dtypes,
