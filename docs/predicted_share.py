@@ -62,7 +62,7 @@ from instructions import (
 from offline_compile import COMPILERS, TARGETS, Compilers, Facts, Kernel, Target, groups, run
 
 from clgemm.core.plan import Plan, ceil_div
-from clgemm.core.problem import FLOAT_BYTES, Layout, Problem, Shape
+from clgemm.core.problem import FLOAT_BYTES, Layout, Problem
 from clgemm.core.traits import Limits, Traits
 from clgemm.kernels.common.panels import with_panels
 from clgemm.kernels.sources import text_of
@@ -78,6 +78,7 @@ from clgemm.tuning.search import Space
 
 FILE = Path(__file__).parent / "measured" / "predicted_share.json"
 SIDE = 4096
+ALIGNMENT = 256  # bytes
 DEVELOP, TEST = (1, 20), (2, 10)  # seed and number of the configs
 
 # Constants of the model. Those of NVIDIA's GPUs are set with the configs to develop with.
@@ -383,9 +384,9 @@ class Prediction(NamedTuple):
 
 
 def predicted(
-    listing: Listing, kernel: Kernel, facts: Facts, target: Target, core: Core, packs: bool = True
+    listing: Listing, kernel: Kernel, facts: Facts, target: Target, core: Core, packed: int = 2
 ) -> Prediction:
-    """Predict the share of peak of a square product."""
+    """Predict the share of peak of a square product, of whose operands some are packed."""
     config = kernel.config
     assert isinstance(config, TiledVariant)
     loop = loop_of(listing, config)
@@ -411,7 +412,8 @@ def predicted(
     iterations = SIDE / config.tile_k / loop.tiles
     taken = iterations * (full * clocks(together) + (clocks(rest) if rest else 0)) / EFFICIENCY
     best = SIDE**3 / (core.units * core.lanes * core.schedulers)
-    packing = 4 * 4 * SIDE**2 / (PACK_RATE * core.memory * 1e3) * core.mhz if packs else 0
+    moved = 2 * FLOAT_BYTES * SIDE**2 * packed
+    packing = moved / (PACK_RATE * core.memory * 1e3) * core.mhz
     busy: dict[str, float] = defaultdict(float)
     for cost in costs:
         if cost.unit in ("local", "cache", "copy"):
@@ -437,18 +439,19 @@ def predicted(
 # Compiling
 
 
-def default_kernel(target: Target) -> tuple[Kernel, bool]:
-    """Return the kernel that the planner chooses, and whether operands are packed."""
-    device, side = target.device(), SIDE
-    problem = Problem.of(Shape(side, side, side), "strict")
+def default_kernel(target: Target) -> tuple[Kernel, int]:
+    """Return the kernel that the planner chooses for aligned arrays, and the operands it packs."""
+    device, layout = target.device(), Layout((SIDE, SIDE), (SIDE, 1), ALIGNMENT)
     with (
         mock.patch.object(planner, "tuned", return_value=None),  # records of this machine
         mock.patch.object(planner, "instructions_of", return_value=None),
     ):
-        steps = planner.plan_of(device, problem).plan.steps
+        steps = planner.plan_of(device, Problem(layout, layout, layout, "strict")).plan.steps
+    # Launches that are too long for a display are several, of one config.
     config = next(step.config for step in steps if isinstance(step.config, TiledVariant))
-    packs = any(step.config.family == "pack" for step in steps)
-    return Kernel(config, device.limits.build_options), packs
+    launches = sum(isinstance(step.config, TiledVariant) for step in steps)
+    packed = sum(step.config.family == "pack" for step in steps) // launches
+    return Kernel(config, device.limits.build_options), packed
 
 
 def listing_of(compilers: Compilers, target: Target, kernel: Kernel) -> tuple[Facts, Listing]:
@@ -620,13 +623,13 @@ def main(arguments: Sequence[str]) -> int:
         wanted = target.name in (chosen.targets or CORES)
         if chosen.test or not wanted:
             continue
-        kernel, packs = default_kernel(target)
+        kernel, packed = default_kernel(target)
         facts, listing = listing_of(compilers, target, kernel)
-        made = predicted(listing, kernel, facts, target, CORES[target.name], packs)
+        made = predicted(listing, kernel, facts, target, CORES[target.name], packed)
         found["targets"][target.name] = {
             "title": f"{target.maker} {target.title}",
             "config": name_of(cast("TiledVariant", kernel.config)),
-            "packs": packs,
+            "packed": packed,
             **{name: round(getattr(made, name), 3) for name in ("share", "product", "busy")},
             "groups": made.groups,
             "bound": made.bound,

@@ -427,7 +427,8 @@ def predicted_share() -> Table:
     rows = [
         [
             *(each["title"], f"`{name}`", each["config"].removeprefix("tiled ")),
-            *(str(each["groups"]), BOUNDS[each["bound"]], f"{each['busy']:.0%}"),
+            *(str(each["packed"]), str(each["groups"])),
+            *(BOUNDS[each["bound"]], f"{each['busy']:.0%}"),
             *(f"{each[column]:.0%}" for column in ("product", "share")),
         ]
         for name, each in found["targets"].items()
@@ -439,10 +440,10 @@ def predicted_share() -> Table:
         date=found["date"],
         command="python docs/predicted_share.py",
         columns=[
-            *("GPU", "target", "tiles", "work-groups on a unit", "busiest"),
-            *("of its time", "the product", "with packing"),
+            *("GPU", "target", "tiles", "packed operands", "work-groups on a unit"),
+            *("busiest", "of its time", "the product", "with packing"),
         ],
-        align="lllrlrrr",
+        align="lllrrlrrr",
         rows=rows,
         notes=[
             "Tiles: rows x columns x depth of a work-group / rows x columns of a work-item /",

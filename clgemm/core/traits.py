@@ -61,6 +61,9 @@ class Limits:
     # Of 32 bits, those that a work-item can use while enough work-items share a compute unit.
     registers: int = 256
     unit: Unit = H100_UNIT
+    # Whether tiles are transposed on their way to local memory even if many work-groups read them.
+    # Each float is then stored alone, which only NVIDIA's GPUs hardly notice.
+    transposes_tiles: bool = True
     # Of the device's compiler, for every kernel.
     build_options: tuple[str, ...] = ()
     # The longest launch in microseconds, by its expected time: GPUs whose displays wait for it.

@@ -84,6 +84,7 @@ def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:
         emulates_local_memory=kind != "CPU" and d.local_mem_type == cl.device_local_mem_type.GLOBAL,
         registers=_registers(d, platform) if kind != "CPU" else Limits.registers,
         unit=_unit(d, platform) if kind != "CPU" else Limits.unit,
+        transposes_tiles=kind == "CPU" or is_nvidia(platform),
         build_options=(LARGE_REGISTERS,) if MANY_LANES in d.name else (),
         # The H200 and its like have no displays, and host arrays reach them in tiles.
         longest_us=LONGEST_US / MOST_SLOWER

@@ -179,5 +179,6 @@ def test_several_engines_of_intels_are_a_unit(name, reported, units):
     limits = limits_of(device, "GPU", "Intel(R) OpenCL Graphics, OpenCL 3.0")
     assert limits.compute_units == units
     assert limits.unit.local_bytes == 128 << 10
+    assert not limits.transposes_tiles
     device.native_vector_width_float = 16
     assert limits_of(device, "CPU", "Intel(R) OpenCL, OpenCL 3.0").compute_units == reported

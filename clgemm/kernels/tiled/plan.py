@@ -396,8 +396,8 @@ def tiled_estimate(
     return TiledEstimate(best, time(best), is_fused(tiles, best, limits))
 
 
-# An operand that must be loaded float by float is packed if more tiles than this read it. That is
-# the rule for devices without expected times.
+# An operand that must be loaded float by float, or transposed where that takes long, is packed if
+# more tiles than this read it. That is the rule where expected times do not decide.
 MOST_READS = 16
 # The most steps over k for which the stores count: with more, the loop before them does, which then
 # takes 3 % longer (an H200, 2026-11-24).
@@ -423,8 +423,9 @@ def _fitted(
             load = _load(rows, transposed, width)
             if config.asynchronous and transposed:
                 load = min(load, 1)
-            is_narrow = load < width and (load == 1 or most_reads == 0)
-            if not config.in_place or load == 0 or (is_narrow and is_read_often[operand]):
+            is_slow = load < width and (load == 1 or most_reads == 0)
+            is_slow |= transposed and not limits.transposes_tiles
+            if not config.in_place or load == 0 or (is_slow and is_read_often[operand]):
                 continue
             if load < width and config.is_crowded:
                 continue
@@ -562,8 +563,9 @@ def make_tiled_plan(
     pack : tuple of PackConfig
         The configs that pack A and B, if they are packed.
     most_reads : float, optional
-        An operand that must be loaded float by float is packed if more tiles than this read it. At
-        0, so is one whose loads are narrower than the config's.
+        An operand that must be loaded float by float, or transposed where that takes long, is
+        packed if more tiles than this read it. At 0, so is one whose loads are narrower than the
+        config's.
     is_half : bool, optional
         As `Problem.is_half`.
     """

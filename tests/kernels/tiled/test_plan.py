@@ -84,6 +84,18 @@ def test_an_operand_is_packed_if_more_tiles_than_allowed_read_it(more_m, more_n,
     assert packed == set(more_n * ["packed_a"] + more_m * ["packed_b"])
 
 
+@pytest.mark.parametrize("is_often_read", [False, True])
+@pytest.mark.parametrize("transposes", [False, True])
+def test_what_is_transposed_is_packed_where_that_takes_long(transposes, is_often_read):
+    """On GPUs of other makers than NVIDIA, if many tiles read it; B is read along its rows."""
+    limits = replace(LIMITS, transposes_tiles=transposes)
+    n = (4 + is_often_read) * IN_PLACE.tile_n
+    operands = [x._replace(alignment_bytes=64) for x in (dense(n, 64), dense(64, n), dense(n, n))]
+    made = make_tiled_plan(*operands, IN_PLACE, PACK, limits, most_reads=4)
+    packed = {name for name, _ in made.scratch} & {"packed_a", "packed_b"}
+    assert packed == ({"packed_a"} if is_often_read and not transposes else set())
+
+
 def test_operands_of_narrow_loads_are_packed_where_that_is_compared():
     """Rows of an even length allow loads of two floats: in place by rule, packed if all are."""
     operands = dense(300, 102), dense(102, 302), dense(300, 302)
