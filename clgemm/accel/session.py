@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from clgemm.accel.advice import advisor
 from clgemm.accel.children import accelerate_children, leave_children_plain, started
 from clgemm.accel.failures import Failures, RunningProducts
 from clgemm.accel.hooks import Hooks, Settings
@@ -24,7 +23,7 @@ from clgemm.accel.patches import (
     copied,
     require_support,
 )
-from clgemm.accel.reporting import Report, make_report
+from clgemm.accel.reporting import Report, advisor, make_report
 from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
 from clgemm.side.counts import counts
@@ -332,6 +331,5 @@ def report() -> Report:
     Products of clgemm's own functions count too.
     """
     last = _state.last
-    if last is None:
-        return make_report((), started.note())
-    return make_report(last.failures.failed(), started.note(), last.device)
+    failed, device = ((), None) if last is None else (last.failures.failed(), last.device)
+    return make_report(failed, started.note(), device)
