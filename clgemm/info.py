@@ -10,7 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
-from clgemm.core.html import table
 from clgemm.core.precision import precision_and_source
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import (
@@ -36,7 +35,7 @@ from clgemm.side.settings import (
     THRESHOLD_VARIABLE,
     rule,
 )
-from clgemm.terminal import say
+from clgemm.terminal import html_table, say
 from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES
 from clgemm.trials.worker import missing
@@ -52,7 +51,7 @@ class Description(dict[str, Any]):
         for section, found in self.items():
             rows.append((section,))
             rows += _leaves(found) if isinstance(found, dict) else [("", str(found))]
-        return table(("what", "found"), rows)
+        return html_table(("what", "found"), rows)
 
 
 def _leaves(found: dict[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from clgemm.accel.failures import ERROR, FAILED, NO_DEVICE, FailedDevice
-from clgemm.core.html import table
 from clgemm.side import decision, preparation
 from clgemm.side.counts import (
     BEING_PREPARED,
@@ -145,7 +144,9 @@ class Report(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return what a notebook displays."""
-        return table(HEADS, self.cells(), title=str(self))
+        from clgemm.terminal import html_table
+
+        return html_table(HEADS, self.cells(), title=str(self))
 
     @property
     def why_nothing(self) -> str:

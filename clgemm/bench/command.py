@@ -25,8 +25,16 @@ from clgemm.core.host_blas import usable_processors
 from clgemm.core.precision import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identity
-from clgemm.output import require_picture, require_writable, written
-from clgemm.terminal import duration, minutes, positive, progress, say
+from clgemm.terminal import (
+    duration,
+    minutes,
+    positive,
+    progress,
+    require_picture,
+    require_writable,
+    say,
+    written,
+)
 
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)

@@ -21,8 +21,7 @@ import pyopencl.array as cl_array
 import clgemm
 from clgemm.bench.report import print_rows
 from clgemm.hardware.device import Device
-from clgemm.output import written
-from clgemm.terminal import minutes, progress, say
+from clgemm.terminal import minutes, progress, say, written
 
 TINY = (8, 64)
 CALLS, ROUNDS = 200, 11

@@ -25,8 +25,7 @@ from clgemm.bench import corpus
 from clgemm.bench.corpus import PROGRAMS
 from clgemm.bench.report import print_rows
 from clgemm.bench.startup import made_folders
-from clgemm.output import written
-from clgemm.terminal import minutes, positive, progress, say
+from clgemm.terminal import minutes, positive, progress, say, written
 
 TURNS = 9
 ACCELERATED_S = 2.0  # about what an accelerated run and a plain one take

@@ -23,13 +23,13 @@ from distributed import WorkerPlugin
 from clgemm.accel import enabled
 from clgemm.accel import report as accel_report
 from clgemm.core.host_blas import blas_threads
-from clgemm.core.html import table
 from clgemm.core.precision import PRECISION_VARIABLE, require_precision
 from clgemm.core.settings import require_threshold
 from clgemm.dask.devices import ONE_EACH, assign
 from clgemm.hardware.choice import get_device, set_device
 from clgemm.hardware.choice import reason as device_reason
 from clgemm.hardware.device import Device
+from clgemm.terminal import html_table
 
 log = logging.getLogger("clgemm.dask")
 
@@ -341,7 +341,7 @@ class ClusterReport:
         """Return what a notebook displays."""
         heads = "worker", "device", "products", "MB", "MB moved", "on the host"
         rows = [(str(x),) if x.problem else x._cells() for x in self.workers]
-        return table(heads, rows, title="" if rows else "no workers")
+        return html_table(heads, rows, title="" if rows else "no workers")
 
 
 def report(client: Any) -> ClusterReport:

@@ -22,8 +22,15 @@ from clgemm.ladder.page import page, shipped
 from clgemm.ladder.plot import picture
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
-from clgemm.output import require_picture, require_writable, written
-from clgemm.terminal import minutes, positive, progress, say
+from clgemm.terminal import (
+    minutes,
+    positive,
+    progress,
+    require_picture,
+    require_writable,
+    say,
+    written,
+)
 
 GPU_SIZE, CPU_SIZE = 4096, 512
 NUMBERS = range(1, len(RUNGS) + 1)

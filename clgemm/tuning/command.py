@@ -19,11 +19,10 @@ from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identify, identity
 from clgemm.kernels import OTHER_DTYPES
-from clgemm.output import require_picture, written
 from clgemm.records import costs, tuned
 from clgemm.records.tuned import Record, as_json
 from clgemm.runtime import exact
-from clgemm.terminal import duration, figure, meter, print_table
+from clgemm.terminal import duration, figure, meter, print_table, require_picture, written
 from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
 from clgemm.tuning.trials import Trials
