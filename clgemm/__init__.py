@@ -87,10 +87,10 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     # Without `forks`, nothing would notice that the process forks.
-    from clgemm.hardware import forks, pocl, runtimes  # noqa: F401
+    from clgemm.hardware import forks, runtimes  # noqa: F401
 
     runtimes.register()
-    pocl.find_space()
+    runtimes.find_space()
 
 
 def _stop_threads() -> None:

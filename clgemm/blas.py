@@ -616,10 +616,10 @@ _is_loaded = False
 def _load() -> None:
     """Import what a product on the device takes, at the first call."""
     global _is_loaded
-    from clgemm.side import opening, preparation
+    from clgemm.side import preparation
 
     preparation.begin()
-    opening.load()
+    preparation.load()
     _is_loaded = True
 
 

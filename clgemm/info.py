@@ -17,12 +17,13 @@ from clgemm.hardware.choice import (
     check_again,
     devices,
     failed_devices,
+    findings,
     get_devices,
     reason,
+    remedy,
     verdict_on,
 )
 from clgemm.hardware.device import Device, identify, present
-from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.kernels import OTHER_DTYPES
 from clgemm.planning.planner import families, serving
 from clgemm.records.costs import measured_costs

@@ -22,7 +22,6 @@ from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platf
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
-from clgemm.hardware.pocl import pinned_threads
 from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.costs import measured_costs
@@ -217,7 +216,7 @@ def present() -> Present:
     runtimes.finish_start()
     runtimes.register()  # again: environment variables may have changed since clgemm's import
     found, empty = [], []
-    with pinned_threads():
+    with runtimes.pinned_threads():
         try:
             platforms = cl.get_platforms()
         except cl.LogicError:  # the loader raises this if no platform is installed

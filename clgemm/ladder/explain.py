@@ -12,7 +12,7 @@ from typing import Any
 import pyopencl as cl
 
 from clgemm.hardware.device import Device
-from clgemm.hardware.pocl import compiling
+from clgemm.hardware.runtimes import compiling
 from clgemm.kernels.sources import OPTIONS
 from clgemm.ladder import opencl
 from clgemm.ladder.rung import Rung, Shape, Target, count

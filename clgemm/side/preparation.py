@@ -291,9 +291,7 @@ class State:
         self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
         begun = time.perf_counter()
         try:
-            from clgemm.side import opening
-
-            opening.open_chosen()
+            open_chosen()
         except RecursionError:
             return False
         except MemoryError as error:  # other processes hold it
@@ -388,6 +386,30 @@ def begin() -> None:
 
     if trial.start(is_urgent=True, does_rest=may_prepare()):
         remember(OPENED, True)
+
+
+def load() -> None:
+    """Import what a product on a device takes, and start the drivers meanwhile."""
+    from clgemm.hardware.runtimes import start_drivers
+
+    start_drivers()
+    import clgemm.runtime.finite
+    import clgemm.transfer.call_cache
+    import clgemm.transfer.multiply  # noqa: F401 - for what it imports
+
+
+def open_chosen() -> None:
+    """Open the chosen device.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        As `clgemm.hardware.choice.chosen`.
+    """
+    load()
+    from clgemm.hardware.choice import chosen
+
+    assert chosen()[0].queue is not None
 
 
 def _opening_s() -> float:

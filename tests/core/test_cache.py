@@ -185,7 +185,7 @@ KEPT = {
     "hardware.choice._why_no_device": DEVICES,
     "hardware.device.present": DEVICES,
     "hardware.device.wrapped": DEVICES,
-    "hardware.diagnosis._why_not_loaded": DEVICES,
+    "hardware.choice._why_not_loaded": DEVICES,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
     "planning.transfers._default_config": MACHINE,
