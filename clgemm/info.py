@@ -26,8 +26,8 @@ from clgemm.hardware.choice import (
 from clgemm.hardware.device import Device, identify, present
 from clgemm.kernels import OTHER_DTYPES
 from clgemm.planning.planner import families, serving
-from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import own_records, user_file
+from clgemm.records.verdicts import measured_costs
 from clgemm.records.verified import COMMAND, all_verified, verification
 from clgemm.runtime.kept_memory import kept_bytes
 from clgemm.side.settings import (

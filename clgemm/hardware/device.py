@@ -24,8 +24,7 @@ from clgemm.hardware import runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
-from clgemm.records.costs import measured_costs
-from clgemm.records.verdicts import Verdict, about_device, known
+from clgemm.records.verdicts import Verdict, about_device, known, measured_costs
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
@@ -149,7 +148,7 @@ class Device:
     def shares_host_memory(self) -> bool:
         """Whether kernels read and write NumPy's memory in place.
 
-        Of an integrated GPU, the check in a child process finds it: `clgemm.trials.in_place`.
+        Of an integrated GPU, the check in a child process finds it: `clgemm.trials.worker`.
         """
         if self.is_integrated:
             return (known(about_device(where(self))) or Verdict()).in_place

@@ -28,7 +28,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.records.costs import keep, measured_costs
+from clgemm.records.verdicts import keep_costs, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -234,7 +234,7 @@ def calibrate(device: Device) -> int:
     timed = timed_plans(device, CALIBRATION_S, LONGEST_US, has_core)
     found = fitted(timed, device.limits)
     if timed and (found is not None or all(looks)):
-        keep(device.name, device.runtime, found or device.limits.costs, len(timed))
+        keep_costs(device.name, device.runtime, found or device.limits.costs, len(timed))
         forget_plans()
     return len(timed)
 

@@ -19,7 +19,7 @@ from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identify, identity
 from clgemm.kernels import OTHER_DTYPES
-from clgemm.records import costs, tuned
+from clgemm.records import tuned, verdicts
 from clgemm.records.tuned import Record, as_json
 from clgemm.runtime import exact
 from clgemm.terminal import duration, figure, meter, print_table, require_picture, written
@@ -133,7 +133,7 @@ def _run(
             session.say("measuring what launches cost")
             timed = timed_plans(device, seconds)
             if (found := fitted(timed, device.limits)) is not None:
-                costs.keep(device.name, device.runtime, found, len(timed))
+                verdicts.keep_costs(device.name, device.runtime, found, len(timed))
     finally:
         forget_plans()  # products of this process use the new records
     names = [f"{task.family} {task.shape_class}" for task in session.left_out]

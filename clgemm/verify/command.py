@@ -20,7 +20,8 @@ from clgemm.hardware.choice import find_device, get_device
 from clgemm.hardware.device import Device, identify
 from clgemm.info import installed_version
 from clgemm.planning.planner import families
-from clgemm.records.verified import FORMAT, all_verified, file_name, own_folder, verified_hash
+from clgemm.records.tuned import kernels_hash
+from clgemm.records.verified import FORMAT, all_verified, file_name, own_folder
 from clgemm.terminal import duration, meter, print_table, whole
 from clgemm.verify.checks import Count, Tally, verify_contract, verify_family
 
@@ -130,7 +131,7 @@ def as_dict(who: Identity, tally: Tally, minutes: float, seed: int) -> dict[str,
         "minutes": round(minutes, 1),
         "families": {
             name: {
-                "kernels": verified_hash(name),
+                "kernels": kernels_hash(name),
                 "precisions": {mode: count.as_dict() for mode, count in modes.items()},
                 "configs": tally.configs.get(name, []),
             }

@@ -193,7 +193,6 @@ KEPT = {
     "records.tuned.kernels_hash": PURE,
     "records.verdicts._all_kernels": PURE,
     "records.verified.all_verified": SHIPPED,
-    "records.verified.verified_hash": PURE,
     "runtime.operands._device_layout": PURE,
     "runtime.operands._unallocated": DEVICES,
     "runtime.kept_memory._most_bytes": MACHINE,

@@ -23,7 +23,7 @@ from clgemm.runtime import exact, execute, finite, host_pages, readiness
 from clgemm.runtime.host_pages import PAGE_BYTES, HostPages, NotInPlaceError, whole_pages
 from clgemm.transfer import call_cache
 from clgemm.transfer import multiply as transfers
-from clgemm.trials import in_place
+from clgemm.trials import worker
 
 pytestmark = pytest.mark.one_device
 
@@ -298,14 +298,14 @@ def test_results_are_looked_at_in_place(gpu, monkeypatch):
 
 def test_a_driver_that_uses_host_memory_passes(gpu):
     """Both sides see what the other one writes."""
-    assert in_place.uses_host_memory(gpu)
+    assert worker.uses_host_memory(gpu)
 
 
 def copies(buffer):
     """A driver that copies the memory that it is told to use."""
 
     def copying(context, flags, size=0, hostbuf=None):
-        if flags & cl.mem_flags.USE_HOST_PTR and (hostbuf.nbytes == max(in_place.SIZES_BYTES)):
+        if flags & cl.mem_flags.USE_HOST_PTR and (hostbuf.nbytes == max(worker.SIZES_BYTES)):
             flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         return buffer(context, flags, size, hostbuf=hostbuf)
 
@@ -342,8 +342,8 @@ def refuses(_):
 def test_a_driver_that_does_not_fails(name, fault, gpu, monkeypatch):
     """Its arrays are sent: a driver that copies large memory, one that harms neighbours."""
     monkeypatch.setattr(cl, name, fault(getattr(cl, name)))
-    monkeypatch.setattr(in_place, "LOOKS", 1)
-    assert not in_place.uses_host_memory(gpu)
+    monkeypatch.setattr(worker, "LOOKS", 1)
+    assert not worker.uses_host_memory(gpu)
 
 
 def test_memory_is_kept_alive_by_its_buffer(gpu):

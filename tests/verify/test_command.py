@@ -10,7 +10,8 @@ import clgemm
 from clgemm.__main__ import main
 from clgemm.hardware.device import identify
 from clgemm.planning.planner import families
-from clgemm.records.verified import all_verified, file_name, read, verified_hash
+from clgemm.records.tuned import kernels_hash
+from clgemm.records.verified import all_verified, file_name, read
 from clgemm.verify import command
 from clgemm.verify.checks import Tally
 
@@ -39,7 +40,7 @@ def test_the_command_writes_a_file_that_info_reads(device, small, tmp_path, monk
     assert (whole["seed"], whole["clgemm"]) == (7, clgemm.__version__)
     assert whole["contract"]["threads"]["worst"] == 0.5
     (record,) = read(file.read_text(encoding="utf-8"))
-    assert (record.device, record.kernels) == (who, verified_hash("direct"))
+    assert (record.device, record.kernels) == (who, kernels_hash("direct"))
     monkeypatch.setattr(clgemm.info, "all_verified", lambda: all_verified(tmp_path))
     shown = clgemm.show_config("dicts")["Verification"]
     assert shown["direct"].startswith("verified on this device, ")
