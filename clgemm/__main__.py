@@ -16,7 +16,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm import __version__
-    from clgemm.side.settings import require_settings
+    from clgemm.core.settings import require_settings
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 from clgemm.runtime.operands import (
     AnyArray,
     accepted,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from clgemm import products
+from clgemm.core.settings import goes_by_rule
 from clgemm.numpy_rules import ARRAYS
 from clgemm.side import preparation
 from clgemm.side.clock import Times
-from clgemm.side.settings import goes_by_rule
 
 FUNCTIONS = "@", "matmul", "dot", "ndarray.dot", "inner"
 

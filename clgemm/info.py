@@ -10,7 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
-from clgemm.core.precision import precision_and_source
+from clgemm.core.settings import (
+    ALWAYS_HOST,
+    SIDE_VARIABLE,
+    THRESHOLD_VARIABLE,
+    precision_and_source,
+    rule,
+)
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import (
     NoDeviceError,
@@ -30,12 +36,6 @@ from clgemm.records.tuned import own_records, user_file
 from clgemm.records.verdicts import measured_costs
 from clgemm.records.verified import COMMAND, all_verified, verification
 from clgemm.runtime.kept_memory import kept_bytes
-from clgemm.side.settings import (
-    ALWAYS_HOST,
-    SIDE_VARIABLE,
-    THRESHOLD_VARIABLE,
-    rule,
-)
 from clgemm.terminal import html_table, say
 from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES

@@ -23,7 +23,7 @@ from statistics import median
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import find_device, get_device
 from clgemm.planning.transfers import transfer_config

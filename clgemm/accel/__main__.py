@@ -136,8 +136,7 @@ def _prepared(args: argparse.Namespace) -> Any:
     SystemExit
         If the device cannot be prepared first.
     """
-    from clgemm.core.settings import whole_number
-    from clgemm.side.settings import least_of, require_settings
+    from clgemm.core.settings import least_of, require_settings, whole_number
 
     require_settings()
     device = None

@@ -27,6 +27,7 @@ from clgemm.accel.failures import (
 )
 from clgemm.accel.patches import disguised
 from clgemm.accel.reporting import advisor
+from clgemm.core.settings import goes_by_rule, is_ruled
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
     FLOAT32,
@@ -41,7 +42,6 @@ from clgemm.numpy_rules import (
 from clgemm.side import decision
 from clgemm.side.counts import DEVICE, DTYPE, SMALL, counts
 from clgemm.side.decision import Entry
-from clgemm.side.settings import goes_by_rule, is_ruled
 
 UNDERFLOW = "report of underflow"
 NOTHING = object()  # no argument

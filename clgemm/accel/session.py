@@ -24,11 +24,11 @@ from clgemm.accel.patches import (
     require_support,
 )
 from clgemm.accel.reporting import Report, advisor, make_report
+from clgemm.core.settings import least_of, require_settings
 from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
 from clgemm.side.counts import counts
 from clgemm.side.decision import reset_counts
-from clgemm.side.settings import least_of, require_settings
 
 # The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
 # the code of an OpenCL runtime that aborts the process.

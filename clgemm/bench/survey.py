@@ -22,8 +22,7 @@ from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, rang
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings
 from clgemm.core.child import RequestError
-from clgemm.core.precision import PRECISIONS, chosen_precision
-from clgemm.core.settings import whole_number
+from clgemm.core.settings import PRECISIONS, chosen_precision, whole_number
 from clgemm.terminal import duration, positive, whole
 
 SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))

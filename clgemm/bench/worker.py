@@ -18,7 +18,7 @@ from clgemm.bench.cases import Case, judge, reference
 from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare
 from clgemm.bench.rounds import SKIPPED
 from clgemm.core.child import error_text, serve
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 
 WARM_S = 1.0  # for longer calls, the first one counts too, though caches may be cold
 

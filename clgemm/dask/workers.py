@@ -23,8 +23,7 @@ from distributed import WorkerPlugin
 from clgemm.accel import enabled
 from clgemm.accel import report as accel_report
 from clgemm.core.host_blas import blas_threads
-from clgemm.core.precision import PRECISION_VARIABLE, require_precision
-from clgemm.core.settings import require_threshold
+from clgemm.core.settings import PRECISION_VARIABLE, least_of, require_precision
 from clgemm.dask.devices import ONE_EACH, assign
 from clgemm.hardware.choice import get_device, set_device
 from clgemm.hardware.choice import reason as device_reason
@@ -79,7 +78,7 @@ class Accelerate(WorkerPlugin):  # type: ignore[misc]
         precision: str | None = None,
         device: str | int | Sequence[str | int] | None = ONE_EACH,
     ) -> None:
-        least = require_threshold(threshold)
+        least = least_of(threshold, None)
         if precision is not None:
             require_precision(precision)
         self._settings = Settings(least, precision, _checked(device))

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from clgemm.core.cache import recall, remember
 from clgemm.core.host_blas import blas_label, usable_processors
+from clgemm.core.settings import chosen_precision, may_prepare, rule
 from clgemm.side.clock import Clock
-from clgemm.side.settings import may_prepare, rule
 
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
@@ -213,7 +213,6 @@ class State:
         """Have a child process compute a product, unless one does."""
         if not may_prepare() or entry in self._requests.values():
             return
-        from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial
 
         # On a busy machine, child processes get no time else.
@@ -436,8 +435,6 @@ def _signature(entry: Entry) -> str:
 
 def _product_key(name: str, devices: Any = None) -> str:
     """Return the key of what a product takes on the named devices."""
-    from clgemm.core.precision import chosen_precision
-
     where = "" if devices is None else f" {_identity(devices)}"
     return f"product {name}, {chosen_precision()}{where}, {_machine_key()}"
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem, Triangles
+from clgemm.core.settings import chosen_precision
 from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
 from clgemm.hardware.device import Device, of_queue

@@ -27,9 +27,9 @@ import pyopencl as cl
 from clgemm.core.cache import forget_plans, locked, make_room_for_verdicts, recall, remember
 from clgemm.core.child import error_text, telling_line
 from clgemm.core.plan import Plan
-from clgemm.core.precision import Precision
-from clgemm.core.precision import precision as in_precision
 from clgemm.core.problem import Layout, Problem, Shape
+from clgemm.core.settings import Precision
+from clgemm.core.settings import precision as in_precision
 from clgemm.core.threads import RejectedError
 from clgemm.hardware import choice as choices
 from clgemm.hardware.device import CONTEXT_BYTES, CONTEXT_SHARE, Device, find, identity, where

@@ -19,8 +19,8 @@ import pyopencl as cl
 import pyopencl.array as cl_array
 
 from clgemm.blas import gemm, sgemm
-from clgemm.core.precision import PRECISIONS, Precision, precision
 from clgemm.core.problem import Problem, Shape
+from clgemm.core.settings import PRECISIONS, Precision, precision
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
 from clgemm.hardware.device import Device

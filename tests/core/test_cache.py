@@ -200,8 +200,8 @@ KEPT = {
     "runtime.workspace.workspace": DEVICES,
     "side.preparation._machine": PROGRAM,
     "side.preparation._warn_once": ONCE,
-    "side.settings._rule": PURE,
-    "side.settings.quick_rule": PURE,
+    "core.settings._rule": PURE,
+    "core.settings.quick_rule": PURE,
     "runtime.programs._keep_invokers": ONCE,
     "runtime.programs._require_pyopencls_cache": ONCE,
 }
