@@ -33,7 +33,7 @@ from clgemm.runtime.operands import (
     same_memory,
     usable_in_place,
 )
-from clgemm.transfer.resident import any_held
+from clgemm.transfer.resident import alignment_there, any_held
 from clgemm.transfer.single_transfer import SingleTransfer
 
 MOST_CALLS = 1024
@@ -168,7 +168,8 @@ def _operand_signature(x: object) -> tuple[Any, ...] | None:
             return None
         return x.shape, x.strides, x.offset % LARGEST_ALIGNMENT, x.dtype.char
     if type(x) is np.ndarray and usable_in_place(x):
-        return x.shape, x.strides, x.flags.writeable
+        lying = x.shape, x.strides, x.flags.writeable
+        return (*lying, alignment_there(x)) if any_held() else lying
     return None
 
 
@@ -212,8 +213,6 @@ def repeat(
     bound, shape, order, dtype = cached
     if wait_for and not are_device:
         return None, signature
-    if isinstance(bound, SingleTransfer) and any_held():
-        return None, signature  # the device may hold what would be sent
     if c is None:
         c = allocated(a, shape, order, bound.space.queue, dtype)
     elif overlaps_either(c, a, b):
@@ -221,7 +220,8 @@ def repeat(
     elif are_device and not isinstance(bound, SingleTransfer):
         _keep(settings, bound, a, b, c)
     if isinstance(bound, SingleTransfer):
-        bound.repeat(alpha, a, b, beta, c)
+        if not bound.repeat(alpha, a, b, beta, c):
+            return None, signature
     else:
         try:
             execute(bound, alpha, a, b, beta, c, wait_for)

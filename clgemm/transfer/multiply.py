@@ -441,7 +441,7 @@ def multiply_through(
             single = plan_single_transfer(staging, product, x, y, c, is_nested, copies)
             if single is not None:
                 single.compute(x, y, c, is_nested, copies)
-                return None if any(copies.of_operands) else single.reusable(x, y, c)
+                return single.reusable(x, y, c)
         is_mirrored = multiply_tiles(staging, product, (a, b, c), copies, is_nested)
         if product.is_symmetric and not is_mirrored:
             mirror(c, None if is_nested else staging)

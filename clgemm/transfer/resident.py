@@ -44,7 +44,7 @@ SHARE = 0.25  # of a device's memory, for all copies together
 PIECE = 2**24  # bytes of one transfer: other threads may enqueue between two
 CHANGED = (
     "an array was changed while it was resident, through a view or a buffer from before: the "
-    "product was repeated without its copy, which will be made anew. Each such change costs time"
+    "product was repeated, and the copy is made anew. Each such change costs time"
 )
 
 
@@ -284,10 +284,18 @@ def make_room(device: Device) -> bool:
 
 def containing(x: AnyArray) -> list[Region]:
     """Return the regions that all of an array lies in."""
-    first, last = layout_of(x).extent
-    start = address_of(x) + x.itemsize * first
-    stop = start + x.itemsize * (last - first + 1)
+    start, size = address_of(x), x.itemsize
+    if x.flags.forc:
+        stop = start + x.nbytes
+    else:
+        first, last = layout_of(x).extent
+        start, stop = start + size * first, start + size * (last + 1)
     return [x for x in list(_regions.values()) if x.start <= start and stop <= x.stop]
+
+
+def alignment_there(x: AnyArray) -> int:
+    """Return an array's alignment in copies of the region that it lies in; 0 if it is in none."""
+    return next((alignment(address_of(x) - each.start) for each in containing(x)), 0)
 
 
 def copied(region: Region, device: Device, is_nested: bool = False) -> DeviceCopy | None:

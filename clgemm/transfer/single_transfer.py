@@ -6,6 +6,7 @@ caller, and sent in one transfer if they fit; others by threads, in a few pieces
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -26,11 +27,12 @@ from clgemm.runtime.operands import LARGEST_ALIGNMENT, HostArray, Matrix
 from clgemm.runtime.progress import begun
 from clgemm.runtime.workspace import Workspace
 from clgemm.transfer.copy_threads import SIGNALS_SECONDS, ArrayCopy, Copier
-from clgemm.transfer.resident import NO_COPIES, OperandCopies
+from clgemm.transfer.resident import NO_COPIES, OperandCopies, StaleError, operand_copies
 from clgemm.transfer.staging import Chunk, Staging, abandon
 from clgemm.transfer.tiles import TiledProduct, run_product
 
 Resident: TypeAlias = tuple[Matrix | None, Matrix | None]  # copies of A and B on the device
+Places: TypeAlias = tuple[Layout | None, Layout | None]  # how these lie
 Forms: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shapes and strides
 
 STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # arrays begin at multiples of so many elements
@@ -54,12 +56,15 @@ class SingleTransfer(NamedTuple):
         What the device computes.
     work : int
         The multiply-adds of the product.
+    there : pair of Layout or None
+        How A and B lie in the device's copies of them; None for one that is sent.
     """
 
     staging: Staging
     product: TiledProduct
     bound: BoundCall
     work: int
+    there: Places
 
     @property
     def space(self) -> Workspace:
@@ -72,7 +77,7 @@ class SingleTransfer(NamedTuple):
         b: HostArray,
         c: HostArray,
         is_nested: bool,
-        operand_copies: OperandCopies = NO_COPIES,
+        kept: OperandCopies = NO_COPIES,
     ) -> None:
         """Compute the product; the result is in `c` on return.
 
@@ -87,21 +92,35 @@ class SingleTransfer(NamedTuple):
         check = None if asked is None else check_of(c.size, product.device, product.space)
         flags = np.zeros(0 if check is None else check.flags, np.float32)
         config = self.staging.config
-        resident = operand_copies.matrices(a, b)
+        resident = kept.matrices(a, b)
         route = make_route(arrays, product.beta != 0, config, is_nested, flags.size, resident)
-        run_product(
-            lambda: _run(self, route, (*arrays, flags), is_nested, check, operand_copies, resident)
-        )
+        run_product(lambda: _run(self, route, (*arrays, flags), is_nested, check, kept, resident))
         if asked is not None and are_all_set(flags):
             asked.elements += c.size
         self.product.advance(self.work)
 
-    def repeat(self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray) -> None:
-        """Compute it for other arrays, of which those of the first call may have been views."""
+    def repeat(self, alpha: float, a: HostArray, b: HostArray, beta: float, c: HostArray) -> bool:
+        """Compute it for other arrays, of which those of the first call may have been views.
+
+        Returns
+        -------
+        bool
+            False if nothing is computed: the device has copies of other operands than at the first
+            call, or these are stale.
+        """
+        is_nested = is_within(run_product)
+        copies = operand_copies(self.product.device, a, b, is_nested)
+        if _places(copies.matrices(a, b)) != self.there:
+            return False
         meter = begun(self.work)
         product = self.product._replace(alpha=alpha, beta=beta, advance=meter.advance)
-        self._replace(product=product).compute(a, b, c, is_within(run_product))
-        meter.end()
+        with contextlib.suppress(StaleError):
+            self._replace(product=product).compute(a, b, c, is_nested, copies)
+            copies.count()
+            meter.end()
+            return True
+        copies.drop()
+        return False
 
     def reusable(self, *arrays: HostArray) -> SingleTransfer | None:
         """Return what repeats the product, with nothing of the first call.
@@ -121,7 +140,7 @@ def plan_single_transfer(
     b: HostArray,
     c: HostArray,
     is_nested: bool,
-    operand_copies: OperandCopies = NO_COPIES,
+    kept: OperandCopies = NO_COPIES,
 ) -> SingleTransfer | None:
     """Plan a product small enough for one transfer. Return None if it is too large.
 
@@ -131,11 +150,11 @@ def plan_single_transfer(
         As for `multiply_through`, with as many axes. They have elements.
     is_nested : bool
         Whether this thread is in another product.
-    operand_copies : OperandCopies, optional
+    kept : OperandCopies, optional
         Those of A and B, which need not be sent.
     """
     config, arrays = staging.config, (_stored(a), _stored(b), c)
-    resident = operand_copies.matrices(a, b)
+    resident = kept.matrices(a, b)
     sent = [x for x, copy in zip(arrays, (*resident, None), strict=True) if copy is None]
     if FLOAT_BYTES * sum(x.size for x in sent) > min(config.at_once_bytes, config.memory_bytes):
         return None
@@ -148,7 +167,7 @@ def plan_single_transfer(
     taken_us = expected_us(bound.plan.plan, product.device.limits) if route.is_threaded else 0.0
     if taken_us > config.at_once_us:
         return None
-    return SingleTransfer(staging, product, bound, c.size * a.shape[-1])
+    return SingleTransfer(staging, product, bound, c.size * a.shape[-1], _places(resident))
 
 
 def _run(
@@ -157,7 +176,7 @@ def _run(
     arrays: tuple[HostArray, ...],
     is_nested: bool,
     check: Check | None,
-    operand_copies: OperandCopies,
+    kept: OperandCopies,
     resident: Resident,
 ) -> None:
     staging, product, space = call.staging, call.product, call.space
@@ -179,7 +198,7 @@ def _run(
                     _send(space, into, chunks, route.up[copy.number])
             arriving = _multiply(call, buffers, route, chunks, check, resident)
             results = copies(route.down, views, chunks, is_up=False)
-            operand_copies.require_fresh()
+            kept.require_fresh()
             if copier is None:  # when all of it is there
                 for event in arriving:
                     event.wait()
@@ -385,8 +404,12 @@ def make_route(
         Where A and B are on the device already.
     """
     forms = tuple((x.shape, x.strides) for x in arrays)
-    there = resident[0] and resident[0].layout, resident[1] and resident[1].layout
-    return _route(forms, reads_c, config, is_nested, flags, there)
+    return _route(forms, reads_c, config, is_nested, flags, _places(resident))
+
+
+def _places(resident: Resident) -> Places:
+    a, b = (None if x is None else x.layout for x in resident)
+    return a, b
 
 
 def copies(
@@ -417,7 +440,7 @@ def _route(
     config: TransferConfig,
     is_nested: bool,
     flags: int,
-    there: tuple[Layout | None, Layout | None],
+    there: Places,
 ) -> Route:
     axes = tuple(memory_order(strides) for _, strides in forms)
     shapes = [tuple(shape[i] for i in order) for (shape, _), order in zip(forms, axes, strict=True)]
