@@ -21,7 +21,7 @@ from clgemm.bench.report import Report, as_json, print_report
 from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
 from clgemm.bench.survey import SurveyReport
 from clgemm.core.child import Child, ChildDiedError, RequestError
-from clgemm.core.host_blas import usable_processors
+from clgemm.core.host import usable_processors
 from clgemm.core.settings import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identity

@@ -22,7 +22,7 @@ from distributed import WorkerPlugin
 
 from clgemm.accel import enabled
 from clgemm.accel import report as accel_report
-from clgemm.core.host_blas import blas_threads
+from clgemm.core.host import blas_threads
 from clgemm.core.settings import PRECISION_VARIABLE, least_of, require_precision
 from clgemm.dask.devices import ONE_EACH, assign
 from clgemm.hardware.choice import get_device, set_device

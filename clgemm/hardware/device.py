@@ -16,7 +16,7 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import holds_contexts, on_forget, release_contexts
-from clgemm.core.host_blas import processor_facts
+from clgemm.core.host import processor_facts
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platform
 from clgemm.core.transfer import TransferConfig

@@ -41,13 +41,11 @@ from clgemm.core.cache import (
     temporary_folder,
     warn_once,
 )
-from clgemm.core.host_blas import usable_processors
+from clgemm.core.host import usable_processors
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
-# On Linux, the beginnings of the names of GPUs that compute, in /dev and /dev/dri.
-GPU_NODES = ("nvidia", "kfd", "render", "dxg")
 VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"
 # The loader in pyopencl's Linux wheel always reads $PYOPENCL_HOME/.libs/*.icd.
 ICD_FOLDER = ".libs"
@@ -83,17 +81,6 @@ def installed() -> tuple[Runtime, ...]:
                     found.append(Runtime(package, distribution.version, library))
                     break
     return tuple(found)
-
-
-def may_have_gpu() -> bool:
-    """Return whether this machine may have a GPU, as far as can be seen at once."""
-    if sys.platform != "linux":
-        return True
-    names: list[str] = []
-    for folder in ("/dev", "/dev/dri"):
-        with contextlib.suppress(OSError):
-            names += os.listdir(folder)  # noqa: PTH208 - quicker
-    return any(name.startswith(GPU_NODES) for name in names)
 
 
 class Registration(NamedTuple):

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.core.cache import kept_folder
-from clgemm.core.host_blas import usable_processors
+from clgemm.core.host import usable_processors
 from clgemm.core.threads import ForkableLock
 from clgemm.hardware import supervisor
 

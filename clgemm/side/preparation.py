@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.host_blas import blas_label, usable_processors
+from clgemm.core.host import blas_label, gpu_nodes, usable_processors
 from clgemm.core.settings import chosen_precision, may_prepare, rule
 from clgemm.side.clock import Clock
 
@@ -46,7 +46,6 @@ WORTH = 2.0  # how many openings the last run of the program must have been able
 LONG_US = 1e6  # a product that may be waited for takes longer; others give way to child processes
 LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
-NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
 LONGEST_TIME = 1e12  # a stored number above is none: microseconds, or calls
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # after which is tried again what has failed
@@ -476,17 +475,12 @@ def _machine_key() -> str:
 def _machine() -> str:
     """Return what the times on either side depend on, as far as a process sees it at once."""
     found = [os.environ.get(name, "") for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")]
-    for folder in ("/dev", "/dev/dri", found[0] or found[1] or "/etc/OpenCL/vendors"):
-        names = (name for name in _names(folder) if name.startswith(NODES) or name.endswith(".icd"))
-        found += sorted(names)
+    vendors = found[0] or found[1] or "/etc/OpenCL/vendors"
+    found += gpu_nodes()
+    with contextlib.suppress(OSError):
+        names = os.listdir(vendors)  # noqa: PTH208 - quicker
+        found += sorted(name for name in names if name.endswith(".icd"))
     return f"{blas_label()}, {sys.prefix}, {' '.join(found)}"
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - quicker
-    except OSError:
-        return []
 
 
 @functools.cache
