@@ -53,6 +53,7 @@ class _Patches:
         patches: list[Patch] = [self.dot, self.inner, self.operator, self.method, self.matmul]
         for patch in (*patches, self.device_operator):
             patch.restore()
+        numpys.reset()
 
 
 @functools.cache
@@ -93,10 +94,6 @@ class _Replacements:
         numpys.matmul, numpys.dot = at.matmul.original, at.dot.original
         numpys.inner = at.inner.original
 
-    def restore(self) -> None:
-        _patches().restore()
-        numpys.reset()
-
 
 class _Asked(NamedTuple):
     """What `install` or a block asks for."""
@@ -129,13 +126,13 @@ class _State:
             if wanted is not None:
                 wanted.failures.clear()
         else:
-            self.active.restore()
+            _patches().restore()
             self.active = None
         if wanted is not None:
             try:
                 wanted.put()
             except BaseException:
-                wanted.restore()
+                _patches().restore()
                 raise
             self.active = self.last = wanted
         started.watch(wanted is not None)
@@ -162,18 +159,11 @@ _running = RunningProducts()
 _state = _State()
 
 
-def _restore() -> None:
-    """Restore NumPy, whatever is in force, without taking a lock."""
-    if _state.active is not None:
-        _state.active.restore()
-    _patches().restore()
-
-
 def _close() -> None:
     """Restore NumPy at exit, and wait for the products of other threads."""
-    _restore()
+    _patches().restore()  # without a lock
     _running.close(EXIT_SECONDS)
-    _restore()  # another thread may have patched NumPy during the wait
+    _patches().restore()  # another thread may have patched NumPy during the wait
 
 
 def _forget() -> None:
@@ -182,7 +172,7 @@ def _forget() -> None:
     The locks are new, because another thread may have held one of them during the fork.
     """
     global _state, _running
-    _restore()
+    _patches().restore()
     started.clear()
     counts.renew_lock()
     reset_counts()
