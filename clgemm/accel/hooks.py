@@ -65,11 +65,14 @@ class Settings(NamedTuple):
         None for the device, or devices, of `clgemm.get_devices`.
     profile : bool
         Whether to count and time every product, also small ones and those of other dtypes.
+    children : bool
+        Whether to accelerate Python processes too that the program starts.
     """
 
     least: int | None = None
     device: Any = None
     profile: bool = False
+    children: bool = False
 
 
 class Hooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -176,21 +177,13 @@ def make_report(failed: tuple[FailedDevice, ...], children: str, device: Any) ->
     device : Device or None
         The device of accelerated NumPy's settings; None for the chosen ones.
     """
-    rows = decision.rows()
-    name = _name_of(device) if any(row.reason == DEVICE for row in rows) else ""
+    rows, name = decision.rows(), ""
+    if any(row.reason == DEVICE for row in rows):
+        from clgemm.hardware.choice import chosen
+
+        with contextlib.suppress(RuntimeError, ValueError):
+            name = ", ".join(each.name for each in (chosen() if device is None else [device]))
     return Report(name, rows, failed, children, preparation.progress(), *counts.moved())
-
-
-def _name_of(device: Any) -> str:
-    """Return the name of a device, or the names of the chosen ones."""
-    if device is not None:
-        return str(device.name)
-    from clgemm.hardware.choice import chosen
-
-    try:
-        return ", ".join(device.name for device in chosen())
-    except (RuntimeError, ValueError):
-        return ""
 
 
 class Sent(NamedTuple):

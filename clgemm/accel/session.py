@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -95,20 +95,13 @@ class _Replacements:
         numpys.inner = at.inner.original
 
 
-class _Asked(NamedTuple):
-    """What `install` or a block asks for."""
-
-    settings: Settings
-    children: bool
-
-
 class _State:
     """The settings in force: those of the innermost enabled block, or else of `install`."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.installed: _Asked | None = None
-        self.blocks: list[_Asked] = []
+        self.installed: Settings | None = None
+        self.blocks: list[Settings] = []
         self.active: _Replacements | None = None
         self.last: _Replacements | None = None  # the report names its device
 
@@ -117,7 +110,7 @@ class _State:
         if _running.is_closed:
             return
         asked = self._asked()
-        wanted = _replacements(asked[-1].settings) if asked else None
+        wanted = _replacements(asked[-1]._replace(children=False)) if asked else None
         if wanted is self.active:
             return
         if self.active is None:
@@ -139,13 +132,13 @@ class _State:
 
     def apply_to_children(self) -> None:
         """Accelerate the processes that are started from now on, or not, as was asked for them."""
-        settings = [each.settings for each in self._asked() if each.children]
+        settings = [each for each in self._asked() if each.children]
         if settings:
             accelerate_children(settings[-1].least, settings[-1].device)
         else:
             leave_children_plain()
 
-    def _asked(self) -> list[_Asked]:
+    def _asked(self) -> list[Settings]:
         """Return all that is asked for; the last counts."""
         return ([] if self.installed is None else [self.installed]) + self.blocks
 
@@ -181,11 +174,13 @@ def _forget() -> None:
     _replacements.cache_clear()
 
 
-def _settings(threshold: int | None, device: Any, profile: bool, side: str | None) -> Settings:
+def _settings(
+    threshold: int | None, device: Any, profile: bool, children: bool, side: str | None
+) -> Settings:
     require_settings()
     least = least_of(threshold, side)
     if device is None:
-        return Settings(least, None, profile)
+        return Settings(least, None, profile, children)
     from clgemm.hardware.choice import find_devices
 
     found = find_devices(device)
@@ -195,7 +190,7 @@ def _settings(threshold: int | None, device: Any, profile: bool, side: str | Non
             f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
             "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
         )
-    return Settings(least, found[0], profile)
+    return Settings(least, found[0], profile, children)
 
 
 def install(
@@ -239,9 +234,9 @@ def install(
         If `threshold` is negative or not whole, if `device` names no device, or if the value of
         CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
-    settings = _settings(threshold, device, profile, side)
+    settings = _settings(threshold, device, profile, children, side)
     with _state.lock:
-        before, _state.installed = _state.installed, _Asked(settings, children)
+        before, _state.installed = _state.installed, settings
         try:
             _state.apply()
         except BaseException:
@@ -286,8 +281,8 @@ class enabled(contextlib.ContextDecorator):
         children: bool = False,
         side: str | None = None,
     ) -> None:
-        self._asked = _Asked(_settings(threshold, device, profile, side), children)
-        self._entered: list[_Asked] = []
+        self._asked = _settings(threshold, device, profile, children, side)
+        self._entered: list[Settings] = []
 
     def _recreate_cm(self) -> enabled:
         made = enabled()  # each call of a decorated function restores for itself
@@ -295,7 +290,7 @@ class enabled(contextlib.ContextDecorator):
         return made
 
     def __enter__(self) -> None:
-        asked = _Asked(*self._asked)  # another object each time
+        asked = Settings(*self._asked)  # another object each time
         with _state.lock:
             _state.blocks.append(asked)
             try:

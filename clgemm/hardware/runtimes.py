@@ -27,17 +27,16 @@ import re
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clgemm.core.cache import (
-    UNFINISHED_SECONDS,
     is_private,
     is_writable,
     kept_folder,
     nearest,
+    replace,
     temporary_folder,
     warn_once,
 )
@@ -217,12 +216,10 @@ def _icd_home(missing: tuple[Runtime, ...]) -> Path:
     digest = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
     folder = kept_folder() / "runtimes" / digest
     try:
-        if not _holds(folder, files):
-            _write(folder, files)
+        _fill(folder, files)
     except OSError:  # such as a full disk
         folder = _temporary_folder(digest)
-        if not _holds(folder, files):
-            _fill(folder, files)
+        _fill(folder, files)
     return folder
 
 
@@ -233,42 +230,19 @@ def _temporary_folder(_: str) -> Path:
     return folder
 
 
-def _holds(folder: Path, files: dict[str, str]) -> bool:
-    try:
-        texts = {
-            file.name: file.read_text(encoding="utf-8", errors="replace")
-            for file in (folder / ICD_FOLDER).iterdir()
-        }
-    except FileNotFoundError:
-        return False
-    return texts == files
-
-
-def _write(folder: Path, files: dict[str, str]) -> None:
-    """Create the folder atomically, so that no other process sees half of it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob("new-*"):  # by a process that was killed
-        with contextlib.suppress(OSError):  # it is another process's, and finished by now
-            if left.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
-    try:
-        _fill(new, files)
-        try:
-            new.rename(folder)
-        except OSError:
-            if _holds(folder, files):  # another process was first
-                return
-            shutil.rmtree(folder)  # the folder is damaged
-            new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
 def _fill(folder: Path, files: dict[str, str]) -> None:
-    (folder / ICD_FOLDER).mkdir()
+    """Let a folder hold these ICD files alone; what it holds already is not written again."""
+    inside = folder / ICD_FOLDER
+    inside.mkdir(parents=True, exist_ok=True)
+    texts = {
+        file.name: file.read_text(encoding="utf-8", errors="replace")
+        for file in inside.glob("*.icd")
+    }
+    for name in texts.keys() - files.keys():
+        (inside / name).unlink(missing_ok=True)  # another process may have removed it
     for name, library in files.items():
-        (folder / ICD_FOLDER / name).write_text(library, encoding="utf-8")
+        if texts.get(name) != library:
+            replace(inside / name, library.encode())
 
 
 LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code

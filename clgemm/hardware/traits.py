@@ -42,13 +42,10 @@ def traits_of(device: Device) -> Traits:
         register_width=register_width(device),
         is_vector_compiler=device.platform.startswith((POCL, INTEL)),
         wants_fma=device.platform.startswith(INTEL),
-        is_amd=device.kind == "CPU" and _is_amd(device.cl_device),
+        # Intel's runtime is its own vendor.
+        is_amd=device.kind == "CPU" and "AMD" in f"{device.cl_device.vendor} {device.name}",
         steals_work=device.platform.startswith(INTEL),
     )
-
-
-def _is_amd(device: cl.Device) -> bool:
-    return "AMD" in device.vendor or "AMD" in device.name  # Intel's runtime is its own vendor
 
 
 def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:

@@ -132,18 +132,19 @@ def test_a_damaged_folder_is_written_anew(place):
     assert registered(place) == right
     for file in folder.glob("*.icd"):
         file.unlink()
+    (folder / "99.icd").write_text("/nowhere/libgone.so")
     runtimes.register()
     assert registered(place) == right
 
 
 def test_many_processes_may_register_at_once(place):
-    """If many processes register at once, the folder is complete and no other is left behind."""
+    """If many processes register at once, the folder is complete and holds nothing else."""
     files = {"00.icd": "one", "01.icd": "two"}
     folder = place / "cache" / "runtimes" / "digest"
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: runtimes._write(folder, files), range(40)))
-    assert runtimes._holds(folder, files)
-    assert list(folder.parent.iterdir()) == [folder]
+        list(pool.map(lambda _: runtimes._fill(folder, files), range(40)))
+    inside = list((folder / runtimes.ICD_FOLDER).iterdir())
+    assert {file.name: file.read_text() for file in inside} == files
 
 
 def run(code, **variables):
