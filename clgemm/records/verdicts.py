@@ -150,7 +150,7 @@ def _valid() -> str:
     return f"{today()}, environment {hashlib.sha256(repr(chosen).encode()).hexdigest()[:16]}"
 
 
-def program_keys(where: str, steps: Iterable[Step], limit: int = LARGE_GRID) -> frozenset[str]:
+def program_keys(where: str, steps: Iterable[Step], limit: int) -> frozenset[str]:
     """Return the keys of the programs that launches need, as some drivers compile them."""
     return frozenset(
         f"{where}: {step.config} {step.conditional} {step.groups * step.config.items >= limit}, "
