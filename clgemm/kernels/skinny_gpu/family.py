@@ -193,6 +193,9 @@ MOST_FEWER_ABREAST = 4
 ABREAST_ALONG_K = 16  # work-items side by side: together they read 256 bytes
 GROUP_ALONG_K = 256  # work-items
 AHEAD_ALONG_K = 4  # loads in flight
+# With more rows of loads that begin anywhere, one is in flight: two take so many registers that
+# kernels spill on Intel's GPUs, and that one work-group fits on a compute unit of NVIDIA's.
+MOST_ROWS_AHEAD = 4
 CHUNK_ALONG_K = 2  # floats of A that each work-item copies to local memory at a time, at least
 
 
@@ -206,14 +209,13 @@ def fitted(config: SkinnyGpuConfig, b: Layout, limits: Limits) -> SkinnyGpuVaria
         ahead = config.ahead * (config.width // width)
         fit = replace(config, width=width, abreast=abreast, ahead=ahead)
         return with_whole_loads(variant_of(SkinnyGpuVariant, fit, along_k=False))
-    group = min(config.group, GROUP_ALONG_K)
+    group, unaligned = min(config.group, GROUP_ALONG_K), width < config.width
     # Powers of two: the second is the largest that divides the work-group.
     abreast = min(ABREAST_ALONG_K, group & -group)
-    ahead = min(config.ahead, AHEAD_ALONG_K)
+    ahead = 1 if unaligned and config.rows > MOST_ROWS_AHEAD else min(config.ahead, AHEAD_ALONG_K)
     chunk = max(CHUNK_ALONG_K * group // config.rows, ahead * abreast * config.width)
     chunk = min(config.chunk or chunk, chunk)
     fit = replace(config, group=group, abreast=abreast, ahead=ahead, chunk=chunk)
-    unaligned = width < config.width
     return with_whole_loads(variant_of(SkinnyGpuVariant, fit, along_k=True, unaligned=unaligned))
 
 
