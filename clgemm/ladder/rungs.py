@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -600,7 +600,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     if min(shape) < 1:
         raise ValueError(f"the sizes (m, n, k) = {tuple(shape)} are not all 1 or more")
     kind = RUNGS[number - 1]
-    names = [field.name for field in fields(kind)]
+    names = kind.parameters()
     given = {TUTORIAL_NAMES.get(name, name): value for name, value in parameters.items()}
     for name in given:
         if name not in names:
