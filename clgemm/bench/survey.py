@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.bench.cases import DATA, Case
+from clgemm.bench.cases import DATA, KINDS, Bounds, Case, possible_kinds, random_cases, range_text
 from clgemm.bench.contenders import CONTROL, DEVICE, HOST, ROUTED, against
-from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings
 from clgemm.core.child import RequestError

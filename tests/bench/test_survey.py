@@ -13,9 +13,8 @@ from bench_results import CASES, SURVEY, made_up
 
 from clgemm.__main__ import main
 from clgemm.bench import survey
-from clgemm.bench.cases import Case
+from clgemm.bench.cases import KINDS, Bounds, Case, random_cases
 from clgemm.bench.contenders import CONTROL, DEVICE, HOST, ROUTED
-from clgemm.bench.draws import KINDS, Bounds, random_cases
 from clgemm.bench.report import as_json
 from clgemm.bench.rounds import Outcome, Settings
 from clgemm.bench.survey import (
