@@ -26,7 +26,7 @@ from clgemm.runtime import exact
 from clgemm.terminal import duration, figure, meter, print_table
 from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
-from clgemm.tuning.trials import Trials
+from clgemm.tuning.trials import Trials, draw
 
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES, FLOAT32 = 10.0, "float32"
@@ -253,8 +253,6 @@ def _show(device: Device, wanted: Path | Literal[False]) -> int:
         require_picture("--show", path, extra="tune")
     if not trials.all:
         raise ValueError(f"nothing has been tried on {device!r}: {trials.path} does not exist")
-    from clgemm.tuning.plot import draw
-
     if not written(path, lambda file: draw(trials, device.name, file)):
         return 1
     print(path)
