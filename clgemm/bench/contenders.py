@@ -440,18 +440,11 @@ def _library(name: str) -> Any:
     wanted = LIBRARIES[name]
     problems: list[str] = []
     for path in _paths(wanted):
-        if (library := _opened(path, problems)) is not None:
-            return library
+        try:
+            return ctypes.CDLL(path)
+        except OSError as error:  # noqa: PERF203 - there are few paths
+            problems.append(str(error))
     raise RuntimeError(f"no {name} ({wanted.help}): {'; '.join(problems) or 'nothing is found'}")
-
-
-def _opened(path: str, problems: list[str]) -> Any:
-    """Return a library's functions; None, and the reason among `problems`, if it does not open."""
-    try:
-        return ctypes.CDLL(path)
-    except OSError as error:
-        problems.append(str(error))
-        return None
 
 
 def _paths(wanted: Library) -> Iterator[str]:

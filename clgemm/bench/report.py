@@ -378,20 +378,16 @@ def spread_out(places: Sequence[float], gap: float) -> list[float]:
     places : sequence of float
         In ascending order.
     """
+
+    def begin(group: list[float]) -> float:
+        return sum(group) / len(group) - gap * (len(group) - 1) / 2
+
     groups: list[list[float]] = []  # the wanted places of neighbours that push each other
     for place in places:
         groups.append([place])
-        while len(groups) > 1 and _end(groups[-2], gap) + gap > _begin(groups[-1], gap):
+        while len(groups) > 1 and begin(groups[-2]) + gap * len(groups[-2]) > begin(groups[-1]):
             groups[-2:] = [groups[-2] + groups[-1]]
-    return [_begin(group, gap) + i * gap for group in groups for i in range(len(group))]
-
-
-def _begin(group: list[float], gap: float) -> float:
-    return sum(group) / len(group) - gap * (len(group) - 1) / 2
-
-
-def _end(group: list[float], gap: float) -> float:
-    return _begin(group, gap) + gap * (len(group) - 1)
+    return [begin(group) + i * gap for group in groups for i in range(len(group))]
 
 
 def _legend_below(axes: Any) -> None:

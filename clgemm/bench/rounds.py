@@ -166,7 +166,7 @@ def worker_of(contender: str, identified: list[str], variables: dict[str, str]) 
     variables : dict of str to str
         The environment of all contenders.
     """
-    # Only `ROUTED` and `ACCELERATED` choose the side, as the user has set it.
+    # Only `ROUTED` chooses the side, as the user has set it.
     side = {"CLGEMM_THRESHOLD": "0"} if contender == "clgemm" else {}
     return Child(contender, "clgemm.bench.rounds", [contender, *identified], variables | side)
 

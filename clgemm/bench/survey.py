@@ -25,7 +25,7 @@ from clgemm.core.precision import PRECISIONS, chosen_precision
 from clgemm.core.settings import whole_number
 from clgemm.terminal import duration, positive, whole
 
-SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))
+SIDE_BANDS = {"1 to 7": 7, "8 to 63": 63, "64 to 383": 383, "384 or more": 10**9}  # the greatest
 
 
 @dataclass(frozen=True)
@@ -60,37 +60,24 @@ def summary(ratios: Sequence[float]) -> Summary:
 
 def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
     """Return the products all together, and by work, kind, smallest side and layout."""
-    found: dict[str, dict[str, list[Case]]] = {
-        name: {} for name in ("all", "multiply-adds", "kind", "smallest side", "layout")
-    }
-    for case in sorted(cases, key=lambda case: case.work):
-        found["all"].setdefault("all", []).append(case)
-        found["multiply-adds"].setdefault(_decade(case.work), []).append(case)
-    orders: dict[str, tuple[Callable[[Case], str], list[str]]] = {
-        "kind": (lambda case: case.group, list(KINDS)),
-        "smallest side": (_band, [_band_name(*band) for band in SIDE_BANDS]),
-        "layout": (_layout, ["row-major", "transposed", "sliced"]),
-    }
-    every = found["all"].get("all", [])
-    for name, (key, order) in orders.items():
-        for value in order:
-            if chosen := [case for case in every if key(case) == value]:
-                found[name][value] = chosen
+    found: dict[str, dict[str, list[Case]]] = {}
+    cases = sorted(cases, key=lambda case: case.work)
+    for name, (key, order) in GROUPINGS.items():
+        groups: dict[str, list[Case]] = {}
+        for case in cases:
+            groups.setdefault(key(case), []).append(case)
+        found[name] = {title: groups[title] for title in order or groups if title in groups}
     return found
 
 
-def _decade(work: int) -> str:
-    power = len(str(work)) - 1
+def _decade(case: Case) -> str:
+    power = len(str(case.work)) - 1
     return f"1e{power} to 1e{power + 1}"
 
 
 def _band(case: Case) -> str:
     side = min(case.m, case.n, case.k)
-    return next(_band_name(low, high) for low, high in SIDE_BANDS if low <= side <= high)
-
-
-def _band_name(low: int, high: int) -> str:
-    return f"{low} to {high}" if high < 10**9 else f"{low} or more"
+    return next(name for name, greatest in SIDE_BANDS.items() if side <= greatest)
 
 
 def _layout(case: Case) -> str:
@@ -98,6 +85,16 @@ def _layout(case: Case) -> str:
     if layouts == "NN":
         return "row-major"
     return "transposed" if set(layouts) <= set("NT") else "sliced"
+
+
+# For each grouping, the group of a product, and the order of the groups: by work if it is empty.
+GROUPINGS: dict[str, tuple[Callable[[Case], str], tuple[str, ...]]] = {
+    "all": (lambda _: "all", ()),
+    "multiply-adds": (_decade, ()),
+    "kind": (lambda case: case.group, tuple(KINDS)),
+    "smallest side": (_band, tuple(SIDE_BANDS)),
+    "layout": (_layout, ("row-major", "transposed", "sliced")),
+}
 
 
 def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:

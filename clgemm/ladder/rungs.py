@@ -286,16 +286,12 @@ class ReadOnlyShuffle(WiderLoads):
         return {**super().macros(target), "PTX": int(target.is_nvidia and not target.is_cuda)}
 
     def note(self, target: Target) -> str:
-        used = [
-            name
-            for name, on in (("read-only loads", self.read_only), ("shuffles", self.shuffle))
-            if on
-        ]
-        missing = [
-            name
-            for name, there in (("read-only loads", target.is_nvidia), ("shuffles", target.lanes))
-            if not there
-        ]
+        features = {
+            "read-only loads": (self.read_only, target.is_nvidia),
+            "shuffles": (self.shuffle, target.lanes),
+        }
+        used = [name for name, (on, _) in features.items() if on]
+        missing = [name for name, (_, there) in features.items() if not there]
         text = "with " + " and ".join(used) if used else "with rung 7's loads"
         return text + (f"; the device has no {' and no '.join(missing)}" if missing else "")
 
