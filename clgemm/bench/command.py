@@ -154,15 +154,6 @@ def _settings(args: argparse.Namespace) -> Settings:
     )
 
 
-def _threads(device: Device, wanted: int | None) -> int:
-    """Return the number of threads for the host's BLAS and for a CPU device."""
-    if wanted:
-        return wanted
-    if device.kind == "CPU":
-        return device.limits.compute_units
-    return usable_processors()
-
-
 def _run(
     devices: tuple[Device, ...], cases: list[Case], peers: list[str], args: argparse.Namespace
 ) -> Report:
@@ -171,7 +162,9 @@ def _run(
     if args.minutes is not None:
         longest = min(longest, 60 * (1 + args.minutes))
     say(f"{device.label}, {len(cases)} products: at most {minutes(longest)}")
-    threads, identified = _threads(device, args.threads), identity(device)
+    # Of the host's BLAS, and of a CPU device.
+    units = device.limits.compute_units if device.kind == "CPU" else usable_processors()
+    threads, identified = args.threads or units, identity(device)
     every = [word for each in devices for word in identity(each)]
     variables = environment(threads)
     if args.precision:
@@ -275,18 +268,15 @@ def _machine(
         "threads": threads,
         "precision": chosen_precision(args.precision),
         "numpy": {"version": numpy["version"], **numpy},
-        "peers": {
-            name: f"{about['version']} ({_host_blas(about)})"
-            if "blas" in about
-            else about["version"]
-            for name, about in abouts.items()
-            if name != "clgemm"
-        },
+        "peers": {name: _version(about) for name, about in abouts.items() if name != "clgemm"},
         "absent": absent,
         "settings": vars(_settings(args)),
     }
 
 
-def _host_blas(about: dict[str, Any]) -> str:
-    """Return the name, the version and the kernels of a BLAS."""
-    return ", ".join(filter(None, (about["blas"].strip(), about.get("kernels", ""))))
+def _version(about: dict[str, Any]) -> str:
+    """Return a peer's version, with the name, the version and the kernels of NumPy's BLAS."""
+    if "blas" not in about:
+        return str(about["version"])
+    blas = ", ".join(filter(None, (about["blas"].strip(), about.get("kernels", ""))))
+    return f"{about['version']} ({blas})"

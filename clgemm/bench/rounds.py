@@ -249,14 +249,14 @@ class Tournament:
 
     def _too_long(self, outcome: Outcome, mode: str) -> str:
         """Return why a case would take a contender too long, or ""."""
-        flops = outcome.case.flops
-        expected_s = LEAST_CALLS * flops * self._pace.get((outcome.contender, mode), 0.0)
-        if expected_s > self.settings.budget_s:
-            return _left_out(outcome.contender, expected_s, self.settings.budget_s)
-        if outcome.contender == "clgemm" and (pace := self._pace.get(("NumPy", HOST))):
-            expected_s = REFERENCE_CALLS * flops * pace
-            if expected_s > self.settings.budget_s:
-                return _left_out("the float64 reference", expected_s, self.settings.budget_s)
+        paces = {outcome.contender: LEAST_CALLS * self._pace.get((outcome.contender, mode), 0.0)}
+        if outcome.contender == "clgemm":
+            paces["the float64 reference"] = REFERENCE_CALLS * self._pace.get(("NumPy", HOST), 0.0)
+        budget_s = self.settings.budget_s
+        for what, pace in paces.items():
+            if (expected_s := outcome.case.flops * pace) > budget_s:
+                than = f"more than the budget of {budget_s:g} s"
+                return f"{SKIPPED}{what} would take {expected_s:.0f} s, {than}"
         return ""
 
     def _reference(self, case: Case) -> str:
@@ -269,13 +269,8 @@ class Tournament:
 
     def _timed(self, outcomes: list[Outcome], mode: str) -> None:
         """Time the contenders in turns, and then check their results."""
-
-        def first(outcome: Outcome) -> None:
-            case = outcome.case.as_dict()
-            self.workers[outcome.contender].ask("prepare", case=case, mode=mode)
-
         for outcome in outcomes:
-            self._guarded(outcome, first)
+            self._ask(outcome, "prepare", case=outcome.case.as_dict(), mode=mode)
         begin = time.monotonic()
         for number in range(self.settings.rounds):
             racing = [outcome for outcome in outcomes if not outcome.failure]
@@ -284,23 +279,16 @@ class Tournament:
             for outcome in racing:
                 if number == 0 or len(racing) > 1:  # another worker has just computed
                     time.sleep(self.settings.pause_s)
-                self._guarded(outcome, self._turn)
+                if turn_s := self._ask(outcome, "turn", seconds=self.settings.turn_s):
+                    outcome.rounds_s.append(turn_s)
         for outcome in outcomes:
-            self._guarded(outcome, self._judged)
+            if judged := self._ask(outcome, "judge", file=str(self._file)):
+                outcome.error, outcome.worst = judged
             if outcome.rounds_s:
                 pace = outcome.time_s.median / outcome.case.flops
                 key = outcome.contender, mode
                 self._pace[key] = min(pace, self._pace.get(key, pace))
             self._release(outcome)
-
-    def _turn(self, outcome: Outcome) -> None:
-        turn_s = self.workers[outcome.contender].ask("turn", seconds=self.settings.turn_s)
-        outcome.rounds_s.append(turn_s)
-
-    def _judged(self, outcome: Outcome) -> None:
-        outcome.error, outcome.worst = self.workers[outcome.contender].ask(
-            "judge", file=str(self._file)
-        )
 
     def _release(self, outcome: Outcome) -> None:
         """Make the worker release the operands, also after a failure."""
@@ -309,19 +297,14 @@ class Tournament:
             with contextlib.suppress(RequestError, ChildDiedError):
                 worker.ask("release")
 
-    @staticmethod
-    def _guarded(outcome: Outcome, step: Callable[[Outcome], None]) -> None:
-        """Take a step unless the outcome is a failure, and record a failure of the step."""
-        if outcome.failure:
-            return
+    def _ask(self, outcome: Outcome, request: str, **keywords: Any) -> Any:
+        """Return a worker's answer; None after a failure, which the outcome has then."""
         try:
-            step(outcome)
+            worker = self.workers[outcome.contender]
+            return None if outcome.failure else worker.ask(request, **keywords)
         except (RequestError, ChildDiedError) as error:
             outcome.failure = str(error)
-
-
-def _left_out(what: str, expected_s: float, budget_s: float) -> str:
-    return f"{SKIPPED}{what} would take {expected_s:.0f} s, more than the budget of {budget_s:g} s"
+            return None
 
 
 WARM_S = 1.0  # for longer calls, the first one counts too, though caches may be cold

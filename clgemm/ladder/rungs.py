@@ -151,15 +151,12 @@ class Transposed(Rung):
         return {**super().buffers(shape), "b_t": shape.n * shape.k}
 
     def launches(self, shape: Shape) -> tuple[Launch, ...]:
-        return (
-            self.transposition(shape, "b", "b_t"),
-            self.multiply(shape, "a", "b_t", "c"),
-        )
+        return self.transposition(shape), self.multiply(shape, "a", "b_t", "c")
 
-    def transposition(self, shape: Shape, b: str, b_t: str) -> Launch:
+    def transposition(self, shape: Shape, b: str = "b") -> Launch:
         """Return the launch that transposes B."""
         size, moved = (shape.k, shape.n), 2 * shape.k * shape.n
-        launch = square_launch("transpose", self.transpose, size, size, (b, b_t), moved)
+        launch = square_launch("transpose", self.transpose, size, size, (b, "b_t"), moved)
         return launch._replace(
             local_memory_bytes=FLOAT_BYTES * self.transpose * (self.transpose + 1)
         )
@@ -348,7 +345,7 @@ class AnySize(Prefetch):
         return (
             pad(m, k, (padded.m, padded.k), "a"),
             pad(k, n, (padded.k, padded.n), "b"),
-            self.transposition(padded, "b_padded", "b_t"),
+            self.transposition(padded, "b_padded"),
             self.multiply(padded, "a_padded", "b_t", "c_padded"),
             square_launch(
                 "unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c"), 2 * m * n
@@ -474,7 +471,7 @@ class SplitK(SwizzledOrder):
         covered, sizes = (shape.m, shape.n), (shape.m, shape.n, self.split)
         moved = shape.m * shape.n * (self.split + 1)
         return (
-            self.transposition(shape, "b", "b_t"),
+            self.transposition(shape),
             multiply._replace(groups=(tiles_m, tiles_n * self.split)),
             square_launch("reduce", self.reduce, covered, sizes, ("partial", "c"), moved),
         )
@@ -522,7 +519,7 @@ class ComplexNumbers(WideLocalReads):
         moved = 2 * shape.m * shape.k + real.m * real.k  # floats
         return (
             square_launch("pack", self.pack, size, size, ("a", "a_real"), moved),
-            self.transposition(real, "b", "b_t"),
+            self.transposition(real),
             self.multiply(real, "a_real", "b_t", "c"),
         )
 
