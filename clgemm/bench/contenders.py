@@ -94,25 +94,20 @@ def prepare(contender: str, case: Case, mode: str, device: Any) -> Call:
     NotImplementedError
         If the library has no such product; the message says what is missing.
     """
-    if contender in ("NumPy", CONTROL):
-        return _on_host(np.matmul, case)
+    if mode == DEVICE:
+        on_device = {"clgemm": _clgemm, "CLBlast": _clblast, "cuBLAS": _cublas}
+        return on_device[contender](case, device)
+    (a, b), c = operands(case), _nans(case)
     if contender in HOST_PEERS:
-        a, b = operands(case)
-        c = np.full(_shape(case), np.nan, np.float32)
         return Call(library_call(contender, a, b, c), lambda: c)
-    if is_ours(contender):
-        return _on_host(clgemm.matmul, case) if mode == HOST else _clgemm(case, device)
-    return _clblast(case, device) if contender == "CLBlast" else _cublas(case, device)
-
-
-def _shape(case: Case) -> tuple[int, ...]:
-    return (case.batch,) * (case.batch > 1) + (case.m, case.n)
-
-
-def _on_host(matmul: Callable[..., object], case: Case) -> Call:
-    a, b = operands(case)
-    c = np.full(_shape(case), np.nan, np.float32)
+    matmul = clgemm.matmul if is_ours(contender) else np.matmul
     return Call(lambda: matmul(a, b, out=c), lambda: c)
+
+
+def _nans(case: Case) -> npt.NDArray[np.float32]:
+    """Return C before the first call."""
+    shape = (case.batch,) * (case.batch > 1) + (case.m, case.n)
+    return np.full(shape, np.nan, np.float32)
 
 
 def _on_device(case: Case, queue: Any) -> tuple[Any, Any, Any]:
@@ -120,7 +115,7 @@ def _on_device(case: Case, queue: Any) -> tuple[Any, Any, Any]:
     import pyopencl.array as cl_array
 
     a, b = (cl_array.to_device(queue, x) for x in stored(case, np.random.default_rng(0)))
-    return a, b, cl_array.to_device(queue, np.full(_shape(case), np.nan, np.float32))
+    return a, b, cl_array.to_device(queue, _nans(case))
 
 
 def _clgemm(case: Case, device: Any) -> Call:
@@ -243,7 +238,7 @@ def _cublas(case: Case, device: Any) -> Call:
     cuda = _cuda_arrays(device)
     a, b = (cuda.to_device(x) for x in stored(case, np.random.default_rng(0)))
     a, b = _strided(a, case.layout_a), _strided(b, case.layout_b)
-    c = cuda.to_device(np.full(_shape(case), np.nan, np.float32))
+    c = cuda.to_device(_nans(case))
 
     def once() -> None:
         cuda.matmul(a, b, c)
@@ -345,14 +340,32 @@ def library_call(
         x, y, z = (torch.from_numpy(array) for array in (a, b, c))
         return functools.partial(torch.matmul, x, y, out=z)
     library = _library(name)
-    if c.ndim > 2:
-        if name != "MKL":
-            raise NotImplementedError("it has no product of a batch of matrices")
-        return _mkl_batch(library, a, b, c)
-    sizes, (x, y) = _sizes(a, b), (_operand(a), _operand(b))
+    if c.ndim > 2 and name != "MKL":
+        raise NotImplementedError("it has no product of a batch of matrices")
+    blas = [_operand(x) for x in (a, b, c)]
+    transposed = [x.is_transposed for x in blas[:2]]
+    integer: Any
+    flags: list[Any]
     if name == "oneDNN":
-        return _dnnl_call(library, sizes, x, y, c)
-    return _cblas_call(library, sizes, x, y, c)
+        function, integer = library.dnnl_sgemm, ctypes.c_int64
+        flags = [ctypes.c_char(DNNL_TRANS[x]) for x in transposed]
+    else:
+        function, integer = library.cblas_sgemm, ctypes.c_int
+        flags = [integer(x) for x in (CBLAS_ROWS, *(CBLAS_TRANS[x] for x in transposed))]
+    matrices = [[x.pointer, integer(x.leading)] for x in blas]
+    batch = []
+    if c.ndim > 2:
+        function, batch = library.cblas_sgemm_batch_strided, [integer(c.shape[0])]
+        for matrix, x in zip(matrices, (a, b, c), strict=True):
+            # A B that the batch shares has a stride of 0.
+            matrix.append(integer(x.strides[0] // x.itemsize if x.ndim > 2 else 0))
+    return functools.partial(
+        function,
+        *flags,
+        *map(integer, (a.shape[-2], b.shape[-1], a.shape[-1])),
+        *(ctypes.c_float(1), *matrices[0], *matrices[1]),
+        *(ctypes.c_float(0), *matrices[2], *batch),
+    )
 
 
 class Operand(NamedTuple):
@@ -379,59 +392,6 @@ def _operand(x: npt.NDArray[Any]) -> Operand:
     if (row == 1 or rows == 1) and (column >= rows or columns == 1):
         return Operand(pointer, True, max(column, rows))
     raise NotImplementedError("it needs operands with a unit stride")
-
-
-def _sizes(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> tuple[int, int, int]:
-    return a.shape[-2], b.shape[-1], a.shape[-1]
-
-
-def _cblas_call(
-    library: Any, sizes: tuple[int, int, int], a: Operand, b: Operand, c: npt.NDArray[Any]
-) -> Callable[[], object]:
-    integers = map(ctypes.c_int, sizes)
-    return functools.partial(
-        library.cblas_sgemm,
-        *map(ctypes.c_int, (CBLAS_ROWS, *(CBLAS_TRANS[x.is_transposed] for x in (a, b)))),
-        *(*integers, ctypes.c_float(1)),
-        *(a.pointer, ctypes.c_int(a.leading), b.pointer, ctypes.c_int(b.leading)),
-        *(ctypes.c_float(0), c.ctypes.data_as(ctypes.c_void_p), ctypes.c_int(c.shape[-1])),
-    )
-
-
-def _mkl_batch(
-    library: Any, a: npt.NDArray[Any], b: npt.NDArray[Any], c: npt.NDArray[Any]
-) -> Callable[[], object]:
-    x, y = _operand(a), _operand(b)
-    # A B that the batch shares has a stride of 0.
-    steps = [z.strides[0] // z.itemsize if z.ndim > 2 else 0 for z in (a, b, c)]
-    matrices = [
-        (pointer, ctypes.c_int(leading), ctypes.c_int(step))
-        for pointer, leading, step in zip(
-            (x.pointer, y.pointer, c.ctypes.data_as(ctypes.c_void_p)),
-            (x.leading, y.leading, c.shape[-1]),
-            steps,
-            strict=True,
-        )
-    ]
-    return functools.partial(
-        library.cblas_sgemm_batch_strided,
-        *map(ctypes.c_int, (CBLAS_ROWS, *(CBLAS_TRANS[z.is_transposed] for z in (x, y)))),
-        *map(ctypes.c_int, _sizes(a, b)),
-        *(ctypes.c_float(1), *matrices[0], *matrices[1]),
-        *(ctypes.c_float(0), *matrices[2], ctypes.c_int(c.shape[0])),
-    )
-
-
-def _dnnl_call(
-    library: Any, sizes: tuple[int, int, int], a: Operand, b: Operand, c: npt.NDArray[Any]
-) -> Callable[[], object]:
-    return functools.partial(
-        library.dnnl_sgemm,
-        *(ctypes.c_char(DNNL_TRANS[x.is_transposed]) for x in (a, b)),
-        *(*map(ctypes.c_int64, sizes), ctypes.c_float(1)),
-        *(a.pointer, ctypes.c_int64(a.leading), b.pointer, ctypes.c_int64(b.leading)),
-        *(ctypes.c_float(0), c.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(c.shape[-1])),
-    )
 
 
 @functools.cache
