@@ -188,7 +188,8 @@ def _climb(device: Device, n: int, args: argparse.Namespace) -> Climb:
                 except ValueError as error:
                     climb.refusals[number, toolchain] = str(error)
                 else:
-                    climb.results.append(run(where, rung, problem(rung.dtype), args.repeat))
+                    result = run(where, rung, problem(rung.dtype), args.repeat)
+                    climb.results[number, toolchain] = result
         step("clgemm.sgemm, NumPy and others")
         if any(RUNGS[number - 1].dtype == Rung.dtype for number in numbers):
             climb.peers.extend(peers(device, problem(Rung.dtype), args.repeat))
@@ -201,10 +202,10 @@ class Climb:
 
     Attributes
     ----------
-    results : list of Result
-        OpenCL's in the order of the rungs, then CUDA's.
+    results : dict of (int, str) to Result
+        By the rung's number and the toolchain: OpenCL's in the order of the rungs, then CUDA's.
     refusals : dict of (int, str) to str
-        The reason why a rung did not run, by its number and toolchain.
+        The reason why a rung did not run, likewise.
     absent : dict of (int, str) to str
         What the device lacks for a rung that no parameters let run there, likewise.
     driver, date : str
@@ -215,7 +216,7 @@ class Climb:
     n: int
     driver: str
     date: str
-    results: list[Result] = field(default_factory=list)
+    results: dict[tuple[int, str], Result] = field(default_factory=dict)
     refusals: dict[tuple[int, str], str] = field(default_factory=dict)
     absent: dict[tuple[int, str], str] = field(default_factory=dict)
     peers: list[Peer] = field(default_factory=list)
@@ -223,13 +224,8 @@ class Climb:
     @property
     def ok(self) -> bool:
         """Whether all rungs that can run on the device ran and are right, and there are any."""
-        right = all(result.correct for result in self.results)
+        right = all(result.correct for result in self.results.values())
         return bool(self.results) and right and not self.refusals
-
-    def find(self, number: int, toolchain: str) -> Result | None:
-        """Return a rung's result, or None if it did not run."""
-        found = (x for x in self.results if (x.rung.number, x.toolchain) == (number, toolchain))
-        return next(found, None)
 
 
 HEADINGS = ("#", "rung", "GFLOP/s", "step", "of cuBLAS", "Kepler", "support", "error")
@@ -239,7 +235,7 @@ JUSTIFY: list[Side] = ["right", "left", "right", "right", "right", "right", "rig
 def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
     cublas = next((peer.gflops for peer in climb.peers if peer.name == "cuBLAS"), 0.0)
     for rung in RUNGS:
-        result = climb.find(rung.number, toolchain)
+        result = climb.results.get((rung.number, toolchain))
         head = str(rung.number), rung.label()
         kepler = f"{rung.kepler_gflops:,}" if rung.kepler_gflops else ""
         if result is None:
@@ -248,7 +244,7 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
             elif (rung.number, toolchain) in climb.absent:
                 yield *head, "cannot run", "", "", kepler, "", ""
             continue
-        before = climb.find(rung.before(), toolchain)
+        before = climb.results.get((rung.before(), toolchain))
         if before and before.rung.dtype != rung.dtype:
             before = None
         yield (
@@ -263,9 +259,9 @@ def _rows(climb: Climb, toolchain: str) -> Iterator[tuple[str, ...]]:
 
 
 def _notes(climb: Climb, toolchain: str) -> Iterator[str]:
-    for result in climb.results:
-        if result.toolchain == toolchain and result.note:
-            yield f"rung {result.rung.number}: {result.note}"
+    for (number, where), result in climb.results.items():
+        if where == toolchain and result.note:
+            yield f"rung {number}: {result.note}"
     for (_, refused), reason in climb.refusals.items():
         if refused == toolchain:
             yield f"refused: {reason}"
@@ -297,7 +293,7 @@ def as_dict(climb: Climb) -> dict[str, Any]:
         "driver": climb.driver,
         "date": climb.date,
         "n": climb.n,
-        "rungs": [_result_as_dict(result) for result in climb.results],
+        "rungs": [_result_as_dict(result) for result in climb.results.values()],
         **{
             key: [
                 {"rung": rung, "toolchain": toolchain, "reason": reason}
@@ -351,7 +347,7 @@ def picture(climb: Climb) -> Any:
         whole = Figure(figsize=(14, 11), layout="constrained")
         ours, kepler = whole.subplots(2, 1, height_ratios=(3, 2))
         toolchains = {
-            name: {r.rung.number: r.gflops for r in climb.results if r.toolchain == name}
+            name: {n: x.gflops for (n, where), x in climb.results.items() if where == name}
             for name in ("OpenCL", "CUDA")
         }
         _stairs(ours, {name: steps for name, steps in toolchains.items() if steps})

@@ -484,10 +484,9 @@ def climbed(scale=1.0, **peers):
     return SimpleNamespace(
         device="D",
         n=4096,
-        results=[
-            SimpleNamespace(rung=SimpleNamespace(number=n), gflops=scale * n, toolchain="OpenCL")
-            for n in range(1, len(RUNGS) + 1)
-        ],
+        results={
+            (n, "OpenCL"): SimpleNamespace(gflops=scale * n) for n in range(1, len(RUNGS) + 1)
+        },
         peers=[SimpleNamespace(name=name, gflops=gflops) for name, gflops in peers.items()],
     )
 
