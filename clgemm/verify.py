@@ -221,9 +221,8 @@ def on_device(device: Device, operand: Operand) -> tuple[Any, Any]:
 
 
 # Shapes of products that a family makes, by whose defaults and records its configs are found.
-SIZES = (64, 300, 1000, 3000)
 SHAPES = (
-    *(Shape(n, n, n) for n in SIZES),
+    *(Shape(n, n, n) for n in (64, 300, 1000, 3000)),
     *(Shape(4096, few, 1024) for few in (1, 2, 4, 8, 64)),
     *(Shape(few, 4096, 1024) for few in (1, 2, 4, 8, 64)),
     *(Shape(64, 64, 50_000), Shape(128, 128, 128, 100)),

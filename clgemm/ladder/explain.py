@@ -202,9 +202,9 @@ def explain(device: Device, number: int, n: int, parameters: dict[str, int]) -> 
     shape, target = Shape(n, n, n), opencl_target(device)
     rungs = []
     for each in filter(None, (kind.before(), number)):
-        before = RUNGS[each - 1]
-        given = {name: parameters[name] for name in before.parameters() if name in parameters}
-        able = H200 if before.missing(target) else target
+        one = RUNGS[each - 1]
+        given = {name: parameters[name] for name in one.parameters() if name in parameters}
+        able = H200 if one.missing(target) else target
         rungs.append(configure(each, shape, able, **given))
     said = story(kind)
     print(f"Rung {number}: {kind.label()} ({kind.file})\n")
