@@ -421,15 +421,10 @@ def _paths(wanted: Library) -> Iterator[str]:
     yield from (str(folder / name) for name in wanted.names if (folder / name).exists())
 
 
-class _DnnlVersion(ctypes.Structure):
-    _fields_ = (("major", ctypes.c_int), ("minor", ctypes.c_int), ("patch", ctypes.c_int))
-
-
 def _dnnl_version() -> str:
     library = _library("oneDNN")
-    library.dnnl_version.restype = ctypes.POINTER(_DnnlVersion)
-    version = library.dnnl_version().contents
-    return f"{version.major}.{version.minor}.{version.patch}"
+    library.dnnl_version.restype = ctypes.POINTER(ctypes.c_int * 3)  # major, minor and patch
+    return ".".join(map(str, library.dnnl_version().contents))
 
 
 def _pool(name: str) -> str:

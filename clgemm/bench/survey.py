@@ -10,7 +10,7 @@ import argparse
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import geometric_mean
 from typing import Any
 
@@ -28,34 +28,18 @@ from clgemm.terminal import duration, positive, whole
 SIDE_BANDS = {"1 to 7": 7, "8 to 63": 63, "64 to 383": 383, "384 or more": 10**9}  # the greatest
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Statistics of the ratios of some products.
+def summary(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the statistics of one ratio or more.
 
-    Attributes
-    ----------
-    count : int
-    mean : float
-        The geometric mean.
-    low, median, high : float
-        The 5th, 50th and 95th percentiles.
-    least, greatest : float
+    Returns
+    -------
+    dict
+        ``count``; ``mean``, which is geometric; ``low``, ``median`` and ``high``, the 5th, 50th and
+        95th percentiles; ``least`` and ``greatest``.
     """
-
-    count: int
-    mean: float
-    low: float
-    median: float
-    high: float
-    least: float
-    greatest: float
-
-
-def summary(ratios: Sequence[float]) -> Summary:
-    """Return the statistics of one ratio or more."""
-    low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
-    mean = geometric_mean(ratios)
-    return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
+    found = {"count": len(ratios), "mean": geometric_mean(ratios)}
+    points = {"low": 5, "median": 50, "high": 95, "least": 0, "greatest": 100}
+    return found | {name: float(np.percentile(ratios, at)) for name, at in points.items()}
 
 
 def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
@@ -187,26 +171,19 @@ class SurveyReport(Report):
         return found | {
             "survey": self.survey,
             "summary": {
-                mode: {peer: _summaries_as_dict(ratios) for peer, ratios in peers.items()}
+                mode: {peer: summaries(ratios) for peer, ratios in peers.items()}
                 for mode, peers in by_peer.items()
             },
-            "regret": _summaries_as_dict(regrets),
-            "control": _summaries_as_dict(self.regrets(CONTROL)),
+            "regret": summaries(regrets),
+            "control": summaries(self.regrets(CONTROL)),
         }
 
 
-def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
+def summaries(ratios: Ratios) -> dict[str, dict[str, dict[str, float]]]:
     """Return the statistics of all products and of each group of `groupings`."""
     return {
         name: {title: summary([ratios[case] for case in cases]) for title, cases in groups.items()}
         for name, groups in groupings(ratios).items()
-    }
-
-
-def _summaries_as_dict(ratios: Ratios) -> dict[str, Any]:
-    return {
-        name: {title: asdict(each) for title, each in by.items()}
-        for name, by in summaries(ratios).items()
     }
 
 
@@ -249,10 +226,9 @@ def _head(report: SurveyReport) -> Iterator[str]:
 def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
     headings = ["products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
 
-    def cells(each: Summary) -> list[str]:
-        extreme = each.greatest if is_regret else each.least
-        figures = each.mean, each.low, each.median, each.high, extreme
-        return [str(each.count), *(f"{value:.2f}" for value in figures)]
+    def cells(each: dict[str, float]) -> list[str]:
+        names = "mean", "low", "median", "high", headings[-1]
+        return [str(each["count"]), *(f"{each[name]:.2f}" for name in names)]
 
     found = summaries(ratios)
     _print_groups(
@@ -265,8 +241,8 @@ def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
     by_peer = [summaries(by_case) for by_case in ratios.values()]
     every = {case: 1.0 for by_case in ratios.values() for case in by_case}
 
-    def cell(each: Summary | None) -> str:
-        return f"{each.mean:.2f} ({each.low:.2f})" if each else ""
+    def cell(each: dict[str, float] | None) -> str:
+        return f"{each['mean']:.2f} ({each['low']:.2f})" if each else ""
 
     found = {
         name: {label: [cell(each[name].get(label)) for each in by_peer] for label in groups}

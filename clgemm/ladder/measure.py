@@ -156,22 +156,17 @@ def kernel_text(name: str) -> str:
 def opencl_target(device: Device) -> Target:
     """Return the properties of an OpenCL device that the rungs need."""
     is_nvidia = device.kind == "GPU" and device.traits.is_nvidia
+    # Without cl_intel_required_subgroup_size, a kernel cannot choose its sub-group size.
+    extensions = set(device.cl_device.extensions.split())
+    chooses = SHUFFLES & extensions and "cl_intel_required_subgroup_size" in extensions
     return Target(
         local_memory_bytes=device.limits.local_memory_bytes,
         work_group_size=device.limits.work_group_size,
         allocation_bytes=device.limits.allocation_bytes,
-        lanes=(LANES,) if is_nvidia else _sub_group_sizes(device),
+        lanes=(LANES,) if is_nvidia else SUB_GROUP_SIZES if chooses else (),
         is_nvidia=is_nvidia,
         capability=device.traits.capability if is_nvidia else (0, 0),
     )
-
-
-def _sub_group_sizes(device: Device) -> tuple[int, ...]:
-    # Without cl_intel_required_subgroup_size, a kernel cannot choose its sub-group size.
-    extensions = set(device.cl_device.extensions.split())
-    if not (SHUFFLES & extensions and "cl_intel_required_subgroup_size" in extensions):
-        return ()
-    return SUB_GROUP_SIZES
 
 
 def standard(device: Device, rung: Rung) -> str:
