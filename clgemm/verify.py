@@ -145,9 +145,10 @@ class Operands(NamedTuple):
     data: str
 
 
-def data_for(precision: str) -> tuple[str, ...]:
-    """Return the families of data for which a precision promises anything."""
-    return FAST if precision == "fast" else tuple(DATA)
+def data_for(precision: str, number: int) -> str:
+    """Return one of the families of data for which a precision promises anything, in turns."""
+    names = FAST if precision == "fast" else tuple(DATA)
+    return names[number % len(names)]
 
 
 def layout_like(
@@ -182,8 +183,7 @@ def operands_for(
 ) -> Operands:
     """Return operands that a family takes; the families of data and the scalars take turns."""
     batch = (shape.matrices,) * (shape.matrices > 1)
-    names = data_for(precision)
-    name = names[number % len(names)]
+    name = data_for(precision, number)
     alpha, beta = FAMILY_SCALARS[number % len(FAMILY_SCALARS)]
 
     def placed(size_2d: tuple[int, int], data: str, guard: float, columns: bool = True) -> Operand:
@@ -350,8 +350,7 @@ def problem_like(rng: np.random.Generator, mode: str, number: int, order: str = 
     """Return a random call of sgemm; families of data and scalars take turns."""
     m, n, k = (_side(rng) for _ in range(3))
     alpha, beta = SCALARS[number % len(SCALARS)]
-    names = data_for(mode)
-    data = names[number % len(names)]
+    data = data_for(mode, number)
     trans_a, trans_b = (int(x) for x in rng.integers(0, 2, 2))
     special = mode != "fast" and rng.integers(4) == 0
 
@@ -404,10 +403,10 @@ def _batches(_: Device, rng: np.random.Generator, mode: str, number: int) -> Fou
     m, n, k = (_side(rng) // 2 for _ in range(3))
     batch_a = tuple(int(x) for x in rng.integers(1, 4, rng.integers(0, 3)))
     batch_b = tuple(1 if rng.integers(3) == 0 else x for x in batch_a[-rng.integers(1, 3) :])
-    names = data_for(mode)
-    values = made(names[number % len(names)], rng, (*batch_a, m, k))
+    data = data_for(mode, number)
+    values = made(data, rng, (*batch_a, m, k))
     a = layout_like(rng, len(batch_a) + 2).place(values).view
-    values = made(names[number % len(names)], rng, (*batch_b, k, n))
+    values = made(data, rng, (*batch_b, k, n))
     b = layout_like(rng, len(batch_b) + 2).place(values).view
     with precision(cast("Precision", mode)):
         result = matmul(a, b)

@@ -188,7 +188,6 @@ def _run(
         if len(devices) > 1:
             names = "; ".join(each.label for each in devices)
             report.notes.append(f"clgemm spreads large products of host arrays over {names}")
-        ours = workers["clgemm"]
         if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
             report.notes.append(
                 f"the device reports {abouts['clgemm']['compute_units']} compute units; the "
@@ -196,7 +195,10 @@ def _run(
             )
         if not isinstance(report, SurveyReport):
             step("the device's peak and memory bandwidth")
-            report.roofs = _roofs(ours)
+            try:
+                report.roofs = workers["clgemm"].ask("roofs")
+            except (RequestError, ChildDiedError) as error:
+                report.roofs = {"failures": [f"the device's peak was not measured: {error}"]}
             report.notes += report.roofs["failures"]
         present = [peer for peer in peers if peer in abouts]
         contenders = survey.contenders(present) if args.survey else against(present)
@@ -234,13 +236,6 @@ def _abouts(workers: dict[str, Child]) -> tuple[dict[str, dict[str, Any]], dict[
             worker.close_process()
             absent[name] = str(error)
     return abouts, absent
-
-
-def _roofs(worker: Child) -> dict[str, Any]:
-    try:
-        return dict(worker.ask("roofs"))
-    except (RequestError, ChildDiedError) as error:
-        return {"failures": [f"the device's peak was not measured: {error}"]}
 
 
 def _machine(

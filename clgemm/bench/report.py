@@ -82,16 +82,9 @@ class Report:
             "flops": case.flops,
             "size_bytes": case.size_bytes,
             **{
-                mode: [self._outcome_as_dict(outcome, outcomes[0]) for outcome in outcomes]
+                mode: [each.as_dict(self.peak_gflops, outcomes[0]) for each in outcomes]
                 for mode, outcomes in modes.items()
             },
-        }
-
-    def _outcome_as_dict(self, outcome: Outcome, ours: Outcome) -> dict[str, Any]:
-        ratio = None if outcome is ours else ours.ratio_to(outcome)
-        return {
-            **outcome.as_dict(self.peak_gflops),
-            "clgemm_is_faster_by": ratio._asdict() if ratio else None,
         }
 
 

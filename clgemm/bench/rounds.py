@@ -114,9 +114,10 @@ class Outcome:
             return None
         return spread([b / a for a, b in zip(self.rounds_s, peer.rounds_s, strict=True)])
 
-    def as_dict(self, peak_gflops: float) -> dict[str, Any]:
-        """Return all figures, for JSON."""
+    def as_dict(self, peak_gflops: float, ours: Outcome) -> dict[str, Any]:
+        """Return all figures, for JSON, with the ratio to clgemm's outcome."""
         timed = {"time_s": self.time_s._asdict()} if self.ok else {}
+        ratio = None if self is ours else ours.ratio_to(self)
         return {
             "contender": self.contender,
             "correct": self.ok,
@@ -127,6 +128,7 @@ class Outcome:
             "error": json_number(self.error),
             "worst": json_number(self.worst),
             "failure": self.trouble,
+            "clgemm_is_faster_by": ratio._asdict() if ratio else None,
         }
 
 
