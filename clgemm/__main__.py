@@ -46,7 +46,7 @@ COMMANDS = {
     "warmup": ("clgemm.trials.warm", "check, build and measure now, not beside the first products"),
     "bench": ("clgemm.bench.command", "compare with NumPy's BLAS, CLBlast and cuBLAS"),
     "tune": ("clgemm.tuning.command", "find, validate and store the fastest configs"),
-    "verify": ("clgemm.verify.command", "check every kernel family on a device"),
+    "verify": ("clgemm.verify", "check every kernel family on a device"),
     "ladder": ("clgemm.ladder.command", "check and time kernels from naive to tuned"),
 }
 

@@ -184,7 +184,8 @@ def claim_first(candidates: Sequence[Sequence[str]], folder: Path | None = None)
     folder = folder or _folder()
     for others in range(MOST_SHARED):
         for position, names in enumerate(candidates):
-            locks = _locked([folder / _file_name(name, others) for name in names])
+            hashes = (hashlib.sha256(name.encode()).hexdigest()[:16] for name in names)
+            locks = _locked([folder / f"{each}.{others}.lock" for each in hashes])
             if locks is not None:
                 return Claim(position, others, locks)
     return Claim(0, MOST_SHARED, ())
@@ -198,10 +199,6 @@ def _folder() -> Path:
     return (
         Path(tempfile.gettempdir()) / f"clgemm-claims-{hashlib.sha1(user.encode()).hexdigest()[:8]}"
     )
-
-
-def _file_name(name: str, others: int) -> str:
-    return f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.{others}.lock"
 
 
 def _locked(files: Sequence[Path]) -> list[FileLock] | None:

@@ -352,10 +352,7 @@ def report(client: Any) -> ClusterReport:
         It must not be asynchronous.
     """
     answers = client.run(about_process, on_error="return")
-    return ClusterReport(tuple(_worker_report(x, answers[x]) for x in sorted(answers)))
-
-
-def _worker_report(address: str, about: Any) -> WorkerReport:
-    if isinstance(about, BaseException):
-        return WorkerReport(address, problem=f"it does not answer: {about!r}")
-    return WorkerReport(address, **about)
+    for address, about in answers.items():
+        if isinstance(about, BaseException):
+            answers[address] = {"problem": f"it does not answer: {about!r}"}
+    return ClusterReport(tuple(WorkerReport(x, **answers[x]) for x in sorted(answers)))

@@ -172,7 +172,7 @@ KEPT = {
     "accel.patches._signatures": NUMPY,
     "accel.session._patches": NUMPY,
     "accel.session._replacements": NUMPY,
-    "bench.host_blas_peers._library": SHIPPED,
+    "bench.contenders._library": SHIPPED,
     "contraction._parsed": PURE,
     "contraction._product": PURE,
     "core.cache.warn_once": ONCE,

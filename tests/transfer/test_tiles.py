@@ -309,7 +309,7 @@ def settled():
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         gc.collect()
-        if not any(isinstance(x, (tiles.Call, tiles.Copier)) for x in gc.get_objects()):
+        if not any(type(x) in (tiles.Call, tiles.Copier) for x in gc.get_objects()):
             return True
         time.sleep(0.01)
     return False
