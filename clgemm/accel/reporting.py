@@ -224,7 +224,7 @@ class Advisor:
         Operands of which a copy stays on the device were not sent.
         """
         from clgemm.hardware.choice import chosen
-        from clgemm.planning.transfers import transfer_config
+        from clgemm.hardware.device import transfer_config
         from clgemm.transfer.resident import any_held, containing
 
         device = chosen()[0]

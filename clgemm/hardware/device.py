@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import platform
 import re
 import threading
@@ -25,6 +26,13 @@ from clgemm.hardware.forks import keep_in_children, opened, require_unforked
 from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
 from clgemm.records.verdicts import Verdict, about_device, known, measured_costs
+
+# Threads that copy. More of them wait longer for the interpreter's lock than they copy.
+MOST_COPYING = 10
+# Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on
+# that pays.
+SQUARE, SQUARE_BYTES = 4, 2**31
+TRIANGLE, TRIANGLE_BYTES = 4, 2**28  # the same of A A'
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
@@ -360,3 +368,27 @@ def _processor() -> str:
     names = "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features"
     found = processor_facts()
     return ", ".join(found.get(x, "") for x in names) if found else platform.processor()
+
+
+def transfer_config(device: Device) -> TransferConfig | None:
+    """Return the limits of transfers to a device; None if it uses host arrays in place."""
+    if device.transfer is not None:
+        return device.transfer
+    return None if device.shares_host_memory else default_config(device)
+
+
+def default_config(device: Device) -> TransferConfig:
+    """Return the limits of transfers to a device that has no own ones."""
+    return _default_config(device.cl_device.global_mem_size // 2)
+
+
+@functools.cache
+def _default_config(memory_bytes: int) -> TransferConfig:
+    return TransferConfig(
+        memory_bytes=memory_bytes,
+        threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
+        square=SQUARE,
+        square_bytes=SQUARE_BYTES,
+        triangle=TRIANGLE,
+        triangle_bytes=TRIANGLE_BYTES,
+    )

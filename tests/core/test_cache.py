@@ -188,7 +188,7 @@ KEPT = {
     "hardware.choice._why_not_loaded": DEVICES,
     "hardware.runtimes._temporary_folder": ONCE,
     "hardware.runtimes.installed": SHIPPED,
-    "planning.transfers._default_config": MACHINE,
+    "hardware.device._default_config": MACHINE,
     "records.tuned.shipped": SHIPPED,
     "records.tuned.kernels_hash": PURE,
     "records.verdicts._all_kernels": PURE,

@@ -18,7 +18,7 @@ from strategies import problems, reals
 import clgemm
 from clgemm.core.threads import is_within
 from clgemm.core.transfer import make_stream
-from clgemm.planning.transfers import transfer_config
+from clgemm.hardware.device import transfer_config
 from clgemm.runtime.finite import watched
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer import multiply, tiles
