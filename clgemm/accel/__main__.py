@@ -146,13 +146,14 @@ def _prepared(args: argparse.Namespace) -> Any:
         except ValueError as error:
             raise ValueError(f"argument --threshold: {error}") from None
     if args.device is not None:
-        from clgemm.hardware.choice import ENVIRONMENT_VARIABLE, find_devices, set_device
+        from clgemm.core.settings import DEVICE_VARIABLE
+        from clgemm.hardware.choice import find_devices, set_device
 
         chosen = find_devices(args.device)
         device = chosen[0] if len(chosen) == 1 else None
         if device is None:
             set_device(*chosen)
-            os.environ[ENVIRONMENT_VARIABLE] = args.device  # of processes that the program starts
+            os.environ[DEVICE_VARIABLE] = args.device  # of processes that the program starts
     if args.measure:
         from clgemm.trials.warm import main as warm
 

@@ -16,7 +16,7 @@ Precision: TypeAlias = Literal["strict", "float32", "fast"]
 PRECISIONS = ("strict", "float32", "fast")
 PRECISION_VARIABLE = "CLGEMM_PRECISION"
 THRESHOLD_VARIABLE, SIDE_VARIABLE = "CLGEMM_THRESHOLD", "CLGEMM_SIDE"
-PREPARE_VARIABLE = "CLGEMM_PREPARE"
+PREPARE_VARIABLE, DEVICE_VARIABLE = "CLGEMM_PREPARE", "CLGEMM_DEVICE"
 SIDES = ("auto", "host", "device")
 ALWAYS_HOST = 2**63  # multiply-adds: more than any product has
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pyopencl as cl
 from filelock import FileLock, Timeout
 
+from clgemm.core.settings import DEVICE_VARIABLE
 from clgemm.hardware.choice import (
-    ENVIRONMENT_VARIABLE,
     devices,
     find_device,
     find_devices,
@@ -88,7 +88,7 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
         # The user has chosen the runtimes: devices of different entries share no claims.
         each = [find_device(name) for name in names]
         return [Candidate(d, (f"{i}: {_name(d)}",)) for i, d in enumerate(each)]
-    setting = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    setting = os.environ.get(DEVICE_VARIABLE, "")
     found = _named(setting) if setting else list(devices())
     if not found:
         raise no_device()

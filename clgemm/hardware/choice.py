@@ -19,7 +19,7 @@ from weakref import WeakSet
 import pyopencl as cl
 
 from clgemm.core.cache import forget_plans, forgettable
-from clgemm.core.settings import Variable, named
+from clgemm.core.settings import DEVICE_VARIABLE, Variable, named
 from clgemm.hardware import runtimes, trial
 from clgemm.hardware.device import Device, Present, identity, of_queue, present, where, wrapped
 from clgemm.hardware.forks import require_unforked
@@ -27,8 +27,7 @@ from clgemm.records.verdicts import Verdict, about_device, discard, known, store
 
 log = logging.getLogger(__name__)
 
-ENVIRONMENT_VARIABLE = "CLGEMM_DEVICE"
-_variable = Variable(ENVIRONMENT_VARIABLE)
+_variable = Variable(DEVICE_VARIABLE)
 ALL = "all"
 EXTRA = "pip install 'clgemm[cpu]'"
 X86 = ("x86_64", "AMD64")
@@ -346,9 +345,9 @@ def _default(spec: str) -> tuple[Device, ...]:
         try:
             return find_devices(spec)
         except ValueError as error:
-            raise ValueError(f"{ENVIRONMENT_VARIABLE}={error}") from None
+            raise ValueError(f"{DEVICE_VARIABLE}={error}") from None
         except RuntimeError as error:
-            text = f"{ENVIRONMENT_VARIABLE}={spec}: {error}"
+            text = f"{DEVICE_VARIABLE}={spec}: {error}"
             raise type(error)(text) from error.__cause__
     if not (there := _not_broken()):
         raise no_device()
@@ -432,8 +431,8 @@ def reason() -> str:
         return "chosen by clgemm.device(...)"
     if named.by_process:
         return "chosen by clgemm.set_device(...)"
-    if os.environ.get(ENVIRONMENT_VARIABLE):
-        return f"named by {ENVIRONMENT_VARIABLE}={os.environ[ENVIRONMENT_VARIABLE]}"
+    if os.environ.get(DEVICE_VARIABLE):
+        return f"named by {DEVICE_VARIABLE}={os.environ[DEVICE_VARIABLE]}"
     return "the fastest device that works: GPUs first, then by compute units x vector width"
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from clgemm.core.cache import recall, remember
 from clgemm.core.host import blas_label, gpu_nodes, usable_processors
-from clgemm.core.settings import chosen_precision, may_prepare, rule
+from clgemm.core.settings import DEVICE_VARIABLE, chosen_precision, may_prepare, rule
 from clgemm.side.clock import Clock
 
 if TYPE_CHECKING:
@@ -467,7 +467,7 @@ def _program_key() -> str:
 
 def _machine_key() -> str:
     """Return the key of what is stored of this machine: both sides, as far as is known unopened."""
-    named = os.environ.get("CLGEMM_DEVICE", "")
+    named = os.environ.get(DEVICE_VARIABLE, "")
     return f"sides of {named or 'the default device'}, {_machine()}"
 
 
