@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from clgemm import accel
     from clgemm.blas import cgemm, dgemm, gemm, sgemm, ssyrk, zgemm
     from clgemm.contraction import einsum, matrix_power, matvec, multi_dot, vecdot, vecmat
-    from clgemm.core.precision import precision
+    from clgemm.core.settings import precision
     from clgemm.explanation import explain
     from clgemm.hardware.choice import device, devices, get_device, get_devices, set_device
     from clgemm.hardware.device import Device
@@ -52,7 +52,7 @@ _PLACES = {
     "matrix_power": "contraction",
     "matvec": "contraction",
     "multi_dot": "contraction",
-    "precision": "core.precision",
+    "precision": "core.settings",
     "prepare": "prepared",
     "progress": "runtime.progress",
     "release": "runtime.kept_memory",
@@ -87,10 +87,10 @@ def __dir__() -> list[str]:
 
 def _register() -> None:
     # Without `forks`, nothing would notice that the process forks.
-    from clgemm.hardware import forks, pocl, runtimes  # noqa: F401
+    from clgemm.hardware import forks, runtimes  # noqa: F401
 
     runtimes.register()
-    pocl.find_space()
+    runtimes.find_space()
 
 
 def _stop_threads() -> None:

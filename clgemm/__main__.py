@@ -16,7 +16,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the process's exit code."""
     from clgemm import __version__
-    from clgemm.side.settings import require_settings
+    from clgemm.core.settings import require_settings
 
     parser = argparse.ArgumentParser(prog="python -m clgemm", description=__doc__)
     parser.add_argument("--version", action="version", version=f"clgemm {__version__}")
@@ -46,7 +46,7 @@ COMMANDS = {
     "warmup": ("clgemm.trials.warm", "check, build and measure now, not beside the first products"),
     "bench": ("clgemm.bench.command", "compare with NumPy's BLAS, CLBlast and cuBLAS"),
     "tune": ("clgemm.tuning.command", "find, validate and store the fastest configs"),
-    "verify": ("clgemm.verify.command", "check every kernel family on a device"),
+    "verify": ("clgemm.verify", "check every kernel family on a device"),
     "ladder": ("clgemm.ladder.command", "check and time kernels from naive to tuned"),
 }
 

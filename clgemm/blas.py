@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 from clgemm.runtime.operands import (
     AnyArray,
     accepted,
@@ -616,10 +616,10 @@ _is_loaded = False
 def _load() -> None:
     """Import what a product on the device takes, at the first call."""
     global _is_loaded
-    from clgemm.side import opening, preparation
+    from clgemm.side import preparation
 
     preparation.begin()
-    opening.load()
+    preparation.load()
     _is_loaded = True
 
 

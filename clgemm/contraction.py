@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.core.precision import Precision
+from clgemm.core.settings import Precision
 from clgemm.numpy_rules import ARRAYS, EXACT, FLOAT32, LEAST_SIZES, NEVER, of_matmul
 from clgemm.products import dot, from_either, matmul, under
 from clgemm.runtime.operands import (

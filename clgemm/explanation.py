@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from clgemm import products
-from clgemm.core.html import table
+from clgemm.core.settings import goes_by_rule
 from clgemm.numpy_rules import ARRAYS
 from clgemm.side import preparation
 from clgemm.side.clock import Times
-from clgemm.side.settings import goes_by_rule
 
 FUNCTIONS = "@", "matmul", "dot", "ndarray.dot", "inner"
 
@@ -65,13 +64,15 @@ class Explanation(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Return what a notebook displays."""
+        from clgemm.terminal import html_table
+
         rows = [
             (name, f"{side.us:,.0f} µs" if side.us else "", side.source)
             for name, side in (("host", self.host), ("device", self.device))
         ]
         told = f"{self.side} ({self.reason}); made before, by this process: {self.calls} times"
         title = "; ".join(filter(None, [told, self.preparing]))
-        return table(("side", "expected", "where that comes from"), rows, title=title)
+        return html_table(("side", "expected", "where that comes from"), rows, title=title)
 
 
 NOTHING = Side(0.0, "not compared")

@@ -10,33 +10,33 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, overload
 
 from clgemm.core.cache import CACHE_VARIABLE, cache_folder, folder_problem, program_cache_folder
-from clgemm.core.html import table
-from clgemm.core.precision import precision_and_source
+from clgemm.core.settings import (
+    ALWAYS_HOST,
+    SIDE_VARIABLE,
+    THRESHOLD_VARIABLE,
+    precision_and_source,
+    rule,
+)
 from clgemm.hardware import runtimes
 from clgemm.hardware.choice import (
     NoDeviceError,
     check_again,
     devices,
     failed_devices,
+    findings,
     get_devices,
     reason,
+    remedy,
     verdict_on,
 )
 from clgemm.hardware.device import Device, identify, present
-from clgemm.hardware.diagnosis import findings, remedy
 from clgemm.kernels import OTHER_DTYPES
 from clgemm.planning.planner import families, serving
-from clgemm.records.costs import measured_costs
 from clgemm.records.tuned import own_records, user_file
+from clgemm.records.verdicts import measured_costs
 from clgemm.records.verified import COMMAND, all_verified, verification
 from clgemm.runtime.kept_memory import kept_bytes
-from clgemm.side.settings import (
-    ALWAYS_HOST,
-    SIDE_VARIABLE,
-    THRESHOLD_VARIABLE,
-    rule,
-)
-from clgemm.terminal import say
+from clgemm.terminal import html_table, say
 from clgemm.trials.calibration import is_unknown
 from clgemm.trials.warm import NAMES
 from clgemm.trials.worker import missing
@@ -52,7 +52,7 @@ class Description(dict[str, Any]):
         for section, found in self.items():
             rows.append((section,))
             rows += _leaves(found) if isinstance(found, dict) else [("", str(found))]
-        return table(("what", "found"), rows)
+        return html_table(("what", "found"), rows)
 
 
 def _leaves(found: dict[Any, Any], path: str = "") -> Iterator[tuple[str, str]]:

@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.host import may_have_gpu
 from clgemm.core.problem import broadcast_batch, merged
-from clgemm.hardware.runtimes import may_have_gpu
+from clgemm.core.settings import chosen_precision
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import (
     AnyArray,

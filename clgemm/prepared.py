@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 
-from clgemm.core.precision import chosen_precision, precision
 from clgemm.core.problem import broadcast_batch
+from clgemm.core.settings import chosen_precision, precision
 from clgemm.hardware.device import of_queue
 from clgemm.runtime import exact
 from clgemm.runtime.execute import DeviceCall, bind_alone, settled_alone

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from clgemm.core.precision import Precision, chosen_precision
-from clgemm.core.precision import precision as in_precision
+from clgemm.core.settings import Precision, chosen_precision, goes_by_rule, is_ruled
+from clgemm.core.settings import precision as in_precision
 from clgemm.core.threads import NestedCallError, RejectedError
 from clgemm.numpy_rules import (
     FLOAT32,
@@ -46,7 +46,6 @@ from clgemm.runtime.operands import (
 )
 from clgemm.side import decision
 from clgemm.side.decision import Entry
-from clgemm.side.settings import goes_by_rule, is_ruled
 
 if TYPE_CHECKING:
     import pyopencl as cl

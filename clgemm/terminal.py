@@ -1,14 +1,18 @@
-"""Functions that the commands share: arguments, figures, tables, progress and colours of plots."""
+"""What commands share: arguments, output files, tables, progress, and the colours of plots."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import math
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from clgemm.core.settings import whole_number
@@ -60,6 +64,90 @@ def duration(unit: str) -> Callable[[str], float]:
     return read
 
 
+def require_writable(option: str, path: Path | None) -> None:
+    """Raise ValueError before a long measurement if a file cannot be written.
+
+    Parameters
+    ----------
+    option : str
+        The command's option that names the file.
+    path : Path or None
+        The file; None to check nothing.
+
+    Raises
+    ------
+    ValueError
+        If the file's folder does not exist, the path is a folder, or permissions forbid it.
+    """
+    if path is None:
+        return
+    folder = path.absolute().parent
+    problem = ""
+    if not folder.is_dir():
+        problem = f"there is no folder {path.parent}"
+    elif path.is_dir():
+        problem = "it is a folder"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        problem = "permission denied"
+    if problem:
+        raise ValueError(f"{option} {path} cannot be written: {problem}")
+
+
+def require_picture(option: str, path: Path | None, extra: str) -> None:
+    """Raise ValueError before a long measurement if a picture cannot be drawn or written.
+
+    Parameters
+    ----------
+    option, path
+        As for `require_writable`.
+    extra : str
+        The extra of this package that installs matplotlib.
+
+    Raises
+    ------
+    ValueError
+        If matplotlib is missing or does not know the file's suffix, or if `require_writable` raises
+        it.
+    """
+    if path is None:
+        return
+    if find_spec("matplotlib") is None:
+        raise ValueError(f"{option} needs matplotlib: 'pip install clgemm[{extra}]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.removeprefix(".").lower() not in known:
+        found = f"unknown format {path.suffix}" if path.suffix else "it has no suffix"
+        raise ValueError(f"{option} {path} cannot be drawn: {found} (known: {', '.join(known)})")
+    require_writable(option, path)
+
+
+def written(path: Path | None, content: str | Callable[[Path], object]) -> bool:
+    """Write a file if one is named, and print one line if that fails.
+
+    Parameters
+    ----------
+    content : str or callable
+        A text, which gets a newline at its end, or what writes the file.
+
+    Returns
+    -------
+    bool
+        False if the file could not be written.
+    """
+    if path is None:
+        return True
+    try:
+        if callable(content):
+            content(path)
+        else:
+            path.write_text(content + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"{path} was not written: {error.strerror or error}", file=sys.stderr)
+        return False
+    return True
+
+
 def figure(gflops: float) -> str:
     """Format GFLOP/s for a table."""
     return f"{gflops:,.0f}" if gflops >= 100 else f"{gflops:.2f}"
@@ -83,6 +171,30 @@ def print_table(
         )
         print("  ".join(cells).rstrip())
     print()
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "") -> str:
+    """Return a table as HTML, for notebooks; its texts are escaped.
+
+    Parameters
+    ----------
+    heads : sequence of str
+        The headings of the columns.
+    rows : iterable of sequences of str
+        The cells. A row of one cell is a heading across all columns.
+    title : str, optional
+        A sentence above it.
+    """
+    above = f"<p>{escape(title)}</p>" if title else ""
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    body = "".join(f"<tr>{_cells(row, len(heads))}</tr>" for row in rows)
+    return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cells(row: Sequence[str], columns: int) -> str:
+    if len(row) == 1:
+        return f'<th colspan="{columns}" style="text-align: left">{escape(row[0])}</th>'
+    return "".join(f"<td>{escape(text)}</td>" for text in row)
 
 
 def say(text: str) -> None:

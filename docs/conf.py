@@ -60,7 +60,7 @@ def write_formula(translator: Any, node: Any) -> None:
 
 def write_ladder(app: Any, error: Exception | None) -> None:
     """Write the ladder's interactive page beside the pages of the HTML builder."""
-    from clgemm.ladder.page import page, shipped
+    from clgemm.ladder.explain import page, shipped
 
     if error is None and app.builder.format == "html":
         Path(app.outdir, "ladder.html").write_text(page(shipped()), encoding="utf-8")

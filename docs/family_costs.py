@@ -35,8 +35,7 @@ from unittest import mock
 
 import numpy as np
 
-from clgemm.bench.cases import Case, stored_shape, viewed
-from clgemm.bench.draws import Bounds, random_cases
+from clgemm.bench.cases import Bounds, Case, random_cases, stored_shape, viewed
 from clgemm.core.costs import H200, POCL, Costs, CpuCosts
 from clgemm.core.plan import Plan
 from clgemm.core.problem import Layout, Problem

@@ -23,10 +23,10 @@ from statistics import median
 
 import numpy as np
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import find_device, get_device
-from clgemm.planning.transfers import transfer_config
+from clgemm.hardware.device import transfer_config
 from clgemm.runtime import kept_memory
 from clgemm.runtime.workspace import workspace
 from clgemm.transfer.multiply import multiply_through

@@ -44,7 +44,7 @@ from unittest import mock
 import pyopencl as cl
 from family_costs import problem_of
 
-from clgemm.bench.draws import Bounds, random_cases
+from clgemm.bench.cases import Bounds, random_cases
 from clgemm.core.config import KernelConfig
 from clgemm.core.plan import round_up
 from clgemm.core.problem import Layout

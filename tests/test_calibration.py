@@ -14,7 +14,7 @@ from clgemm.core import cache
 from clgemm.core.costs import H200, INTEL, POCL
 from clgemm.core.problem import Shape
 from clgemm.planning import planner
-from clgemm.records import costs
+from clgemm.records import verdicts
 from clgemm.trials import calibration, worker
 
 LIMITS = replace(GPU_LIMITS, compute_units=132, fused_split_k=True)
@@ -172,7 +172,7 @@ def test_the_known_are_not_calibrated(device, alone, monkeypatch):
     assert not calibration.is_unknown(gpu)
     gpu.traits = replace(Gpu.traits, capability=(8, 6))
     assert calibration.is_unknown(gpu)
-    costs.keep(gpu.name, gpu.runtime, H200, 30)
+    verdicts.keep_costs(gpu.name, gpu.runtime, H200, 30)
     assert not calibration.is_unknown(gpu)
     assert device.kind == "GPU" or not calibration.is_unknown(device)
 
@@ -192,11 +192,11 @@ def test_what_is_measured_is_kept_and_used(device, alone, monkeypatch):
     try:
         assert calibration.calibrate(device) > 0
         assert planned == [short]
-        kept = costs.measured_costs(device.name, device.runtime)
+        kept = verdicts.measured_costs(device.name, device.runtime)
         assert kept is not None
         assert device.limits == before.with_costs(kept.costs)
     finally:
-        cache.remember(costs._key(device.name, device.runtime), None)
+        cache.remember(verdicts._costs_key(device.name, device.runtime), None)
         cache.forget_plans()
     assert device.limits == before
 
@@ -205,7 +205,7 @@ def test_nothing_is_measured_on_a_busy_machine(device, alone, monkeypatch):
     """Nor kept."""
     monkeypatch.setattr(calibration, "_has_core", lambda: False)
     assert calibration.calibrate(device) == 0
-    assert costs.measured_costs(device.name, device.runtime) is None
+    assert verdicts.measured_costs(device.name, device.runtime) is None
 
 
 def test_plans_are_prepared_once_the_device_is_calibrated(device, monkeypatch):
@@ -227,4 +227,4 @@ def test_a_machine_that_was_busy_at_first_is_asked_again(device, alone, monkeypa
     monkeypatch.setattr(calibration, "_plans", lambda d, s: planned.append(s) or plans(d, s))
     assert calibration.calibrate(device) > 0
     assert planned == [Shape(30, 20, 10), Shape(9, 9, 9)]
-    assert costs.measured_costs(device.name, device.runtime) is None
+    assert verdicts.measured_costs(device.name, device.runtime) is None

@@ -31,7 +31,7 @@ ORDER = (
     {"hardware"},
     {"records"},
     {"kernels"},
-    {"output", "terminal"},
+    {"terminal"},
     {"core"},
 )
 # Numbers in, numbers out: these packages decide without a device.

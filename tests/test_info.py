@@ -13,7 +13,7 @@ import clgemm
 from clgemm import info
 from clgemm.__main__ import main
 from clgemm.core.costs import H200
-from clgemm.records import costs
+from clgemm.records import verdicts
 
 
 def test_show_config_names_versions_devices_choice_and_folders(device, capsys):
@@ -46,7 +46,7 @@ def test_show_config_says_where_expected_times_come_from(device, tmp_path, monke
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path))
     known = "a CPU" if device.traits.has_vectors else "an H200"
     assert f"as on {known}" in clgemm.show_config("dicts")["Tuning"]["expected times"]
-    costs.keep(device.name, device.runtime, H200, 77)
+    verdicts.keep_costs(device.name, device.runtime, H200, 77)
     assert "with 77 plans" in clgemm.show_config("dicts")["Tuning"]["expected times"]
     monkeypatch.undo()
 

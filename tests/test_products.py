@@ -425,7 +425,7 @@ def test_the_precision_reaches_the_product(name, device, monkeypatch):
     seen, multiply = [], transfer_multiply.multiply
 
     def noted(*arguments, precision=None, **keywords):
-        from clgemm.core.precision import chosen_precision
+        from clgemm.core.settings import chosen_precision
 
         seen.append(precision or chosen_precision())
         return multiply(*arguments, precision=precision, **keywords)

@@ -12,12 +12,11 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from clgemm import numpy_rules
-from clgemm.accel.advice import advisor
 from clgemm.accel.failures import (
     DEEP,
     FAILED,
@@ -26,8 +25,9 @@ from clgemm.accel.failures import (
     belongs_to_program,
     is_near_recursion_limit,
 )
-from clgemm.accel.float_errors import Operands, operands_that_err
 from clgemm.accel.patches import disguised
+from clgemm.accel.reporting import advisor
+from clgemm.core.settings import goes_by_rule, is_ruled
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import (
     FLOAT32,
@@ -42,10 +42,15 @@ from clgemm.numpy_rules import (
 from clgemm.side import decision
 from clgemm.side.counts import DEVICE, DTYPE, SMALL, counts
 from clgemm.side.decision import Entry
-from clgemm.side.settings import goes_by_rule, is_ruled
 
 UNDERFLOW = "report of underflow"
 NOTHING = object()  # no argument
+
+# Operands whose products have the floating-point errors that NumPy reports.
+Operands: TypeAlias = tuple[Any, Any]
+LARGE, INFINITE, ZERO = (np.full((1, 1), x, np.float32) for x in (3e38, np.inf, 0))
+# Below the square of the largest float32 number, even if sums of squares in float32 lose some.
+BOUND = 1e70
 
 
 class Settings(NamedTuple):
@@ -60,11 +65,14 @@ class Settings(NamedTuple):
         None for the device, or devices, of `clgemm.get_devices`.
     profile : bool
         Whether to count and time every product, also small ones and those of other dtypes.
+    children : bool
+        Whether to accelerate Python processes too that the program starts.
     """
 
     least: int | None = None
     device: Any = None
     profile: bool = False
+    children: bool = False
 
 
 class Hooks:
@@ -384,3 +392,44 @@ class Hooks:
         if (now := used()) != before:
             counts.add_moved(0, *(x - y for x, y in zip(now, before, strict=True)))
         return delivered, errors
+
+
+def operands_that_err(c: Any, a: Any, b: Any) -> list[Operands]:
+    """Return small operands whose products have the floating-point errors of the device's product.
+
+    NumPy multiplies them, so that it reports the errors. They are looked for if somebody watches:
+    see `clgemm.runtime.finite`.
+
+    Parameters
+    ----------
+    c : ndarray, shape (..., m, n)
+        The product.
+    a, b : ndarray, shapes (..., m, k) and (..., k, n)
+        The operands. Their batches broadcast to that of `c`.
+    """
+    from clgemm.hardware.choice import chosen
+    from clgemm.runtime.finite import is_finite, watch
+
+    seen = watch()
+    if seen is None or not c.size or seen.elements == c.size:
+        return []
+    if a.size + b.size < c.size and c.dtype == np.float32 and cannot_overflow(a, b):
+        return []
+    if is_finite(c, chosen()[0]):
+        return []
+    # Finite numbers give Inf or NaN only by an overflow. Numbers give NaN only by an invalid
+    # operation.
+    finite = np.isfinite(a).all(-1)[..., :, None] & np.isfinite(b).all(-2)[..., None, :]
+    numbers = ~np.isnan(a).any(-1)[..., :, None] & ~np.isnan(b).any(-2)[..., None, :]
+    overflows, is_invalid = finite & ~np.isfinite(c), numbers & np.isnan(c)
+    return [(LARGE, LARGE)] * bool(overflows.any()) + [(INFINITE, ZERO)] * bool(is_invalid.any())
+
+
+def cannot_overflow(a: Any, b: Any) -> bool:
+    """Return whether no sum of products of rows and columns can overflow, by the operands' norms.
+
+    False also if an element is not finite, and for some operands where no sum overflows.
+    """
+    # By the Cauchy-Schwarz inequality.
+    squares = (float(np.einsum("i,i->", x, x)) for x in (a.ravel("K"), b.ravel("K")))
+    return math.prod(squares) < BOUND

@@ -7,11 +7,10 @@ import contextlib
 import functools
 import os
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from clgemm.accel.advice import advisor
 from clgemm.accel.children import accelerate_children, leave_children_plain, started
 from clgemm.accel.failures import Failures, RunningProducts
 from clgemm.accel.hooks import Hooks, Settings
@@ -24,12 +23,12 @@ from clgemm.accel.patches import (
     copied,
     require_support,
 )
-from clgemm.accel.reporting import Report, make_report
+from clgemm.accel.reporting import Report, advisor, make_report
+from clgemm.core.settings import least_of, require_settings
 from clgemm.numpy_rules import numpys
 from clgemm.products import matmul
 from clgemm.side.counts import counts
 from clgemm.side.decision import reset_counts
-from clgemm.side.settings import least_of, require_settings
 
 # The longest wait for products of daemon threads at exit. Python ends these threads anywhere; in
 # the code of an OpenCL runtime that aborts the process.
@@ -54,6 +53,7 @@ class _Patches:
         patches: list[Patch] = [self.dot, self.inner, self.operator, self.method, self.matmul]
         for patch in (*patches, self.device_operator):
             patch.restore()
+        numpys.reset()
 
 
 @functools.cache
@@ -94,25 +94,14 @@ class _Replacements:
         numpys.matmul, numpys.dot = at.matmul.original, at.dot.original
         numpys.inner = at.inner.original
 
-    def restore(self) -> None:
-        _patches().restore()
-        numpys.reset()
-
-
-class _Asked(NamedTuple):
-    """What `install` or a block asks for."""
-
-    settings: Settings
-    children: bool
-
 
 class _State:
     """The settings in force: those of the innermost enabled block, or else of `install`."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.installed: _Asked | None = None
-        self.blocks: list[_Asked] = []
+        self.installed: Settings | None = None
+        self.blocks: list[Settings] = []
         self.active: _Replacements | None = None
         self.last: _Replacements | None = None  # the report names its device
 
@@ -121,7 +110,7 @@ class _State:
         if _running.is_closed:
             return
         asked = self._asked()
-        wanted = _replacements(asked[-1].settings) if asked else None
+        wanted = _replacements(asked[-1]._replace(children=False)) if asked else None
         if wanted is self.active:
             return
         if self.active is None:
@@ -130,26 +119,26 @@ class _State:
             if wanted is not None:
                 wanted.failures.clear()
         else:
-            self.active.restore()
+            _patches().restore()
             self.active = None
         if wanted is not None:
             try:
                 wanted.put()
             except BaseException:
-                wanted.restore()
+                _patches().restore()
                 raise
             self.active = self.last = wanted
         started.watch(wanted is not None)
 
     def apply_to_children(self) -> None:
         """Accelerate the processes that are started from now on, or not, as was asked for them."""
-        settings = [each.settings for each in self._asked() if each.children]
+        settings = [each for each in self._asked() if each.children]
         if settings:
             accelerate_children(settings[-1].least, settings[-1].device)
         else:
             leave_children_plain()
 
-    def _asked(self) -> list[_Asked]:
+    def _asked(self) -> list[Settings]:
         """Return all that is asked for; the last counts."""
         return ([] if self.installed is None else [self.installed]) + self.blocks
 
@@ -163,18 +152,11 @@ _running = RunningProducts()
 _state = _State()
 
 
-def _restore() -> None:
-    """Restore NumPy, whatever is in force, without taking a lock."""
-    if _state.active is not None:
-        _state.active.restore()
-    _patches().restore()
-
-
 def _close() -> None:
     """Restore NumPy at exit, and wait for the products of other threads."""
-    _restore()
+    _patches().restore()  # without a lock
     _running.close(EXIT_SECONDS)
-    _restore()  # another thread may have patched NumPy during the wait
+    _patches().restore()  # another thread may have patched NumPy during the wait
 
 
 def _forget() -> None:
@@ -183,7 +165,7 @@ def _forget() -> None:
     The locks are new, because another thread may have held one of them during the fork.
     """
     global _state, _running
-    _restore()
+    _patches().restore()
     started.clear()
     counts.renew_lock()
     reset_counts()
@@ -192,11 +174,13 @@ def _forget() -> None:
     _replacements.cache_clear()
 
 
-def _settings(threshold: int | None, device: Any, profile: bool, side: str | None) -> Settings:
+def _settings(
+    threshold: int | None, device: Any, profile: bool, children: bool, side: str | None
+) -> Settings:
     require_settings()
     least = least_of(threshold, side)
     if device is None:
-        return Settings(least, None, profile)
+        return Settings(least, None, profile, children)
     from clgemm.hardware.choice import find_devices
 
     found = find_devices(device)
@@ -206,7 +190,7 @@ def _settings(threshold: int | None, device: Any, profile: bool, side: str | Non
             f"device={device!r} names several devices ({names}): choose them by clgemm.set_device, "
             "clgemm.device or CLGEMM_DEVICE, and leave device= out here"
         )
-    return Settings(least, found[0], profile)
+    return Settings(least, found[0], profile, children)
 
 
 def install(
@@ -250,9 +234,9 @@ def install(
         If `threshold` is negative or not whole, if `device` names no device, or if the value of
         CLGEMM_THRESHOLD or CLGEMM_PRECISION is wrong.
     """
-    settings = _settings(threshold, device, profile, side)
+    settings = _settings(threshold, device, profile, children, side)
     with _state.lock:
-        before, _state.installed = _state.installed, _Asked(settings, children)
+        before, _state.installed = _state.installed, settings
         try:
             _state.apply()
         except BaseException:
@@ -297,8 +281,8 @@ class enabled(contextlib.ContextDecorator):
         children: bool = False,
         side: str | None = None,
     ) -> None:
-        self._asked = _Asked(_settings(threshold, device, profile, side), children)
-        self._entered: list[_Asked] = []
+        self._asked = _settings(threshold, device, profile, children, side)
+        self._entered: list[Settings] = []
 
     def _recreate_cm(self) -> enabled:
         made = enabled()  # each call of a decorated function restores for itself
@@ -306,7 +290,7 @@ class enabled(contextlib.ContextDecorator):
         return made
 
     def __enter__(self) -> None:
-        asked = _Asked(*self._asked)  # another object each time
+        asked = Settings(*self._asked)  # another object each time
         with _state.lock:
             _state.blocks.append(asked)
             try:
@@ -332,6 +316,5 @@ def report() -> Report:
     Products of clgemm's own functions count too.
     """
     last = _state.last
-    if last is None:
-        return make_report((), started.note())
-    return make_report(last.failures.failed(), started.note(), last.device)
+    failed, device = ((), None) if last is None else (last.failures.failed(), last.device)
+    return make_report(failed, started.note(), device)

@@ -4,23 +4,18 @@ Each contender runs in its own process, and the contenders take turns. The threa
 spin after a call and would slow a contender in the same process. The other processes wait on their
 pipes while one is timed. Every result is checked.
 
-    cases       the products: shapes and layouts, random matrices, the check of a result
+    cases       the products: named or drawn at random, matrices, the check of a result
     contenders  clgemm and its peers, each as a call to be timed
-    host_blas_peers
-                the host's BLAS libraries besides NumPy's own
-    worker      the child process of one contender
+    rounds      the turns of the contenders, case by case, and the process of each
     peak        the device's measured arithmetic peak and memory bandwidth
-    rounds      the turns of the contenders, case by case, and what they took
-    report      the tables and the JSON
-    plot        the picture
+    report      the tables, the JSON and the picture
     command     the command line
 
 Each of these runs something else instead, by an option of the command:
 
-    survey      random products (`draws`), with statistics of the ratios and the worst products
-    whole_programs
-                programs in plain NumPy (`corpus`), with and without acceleration
+    survey      random products, with statistics of the ratios and the worst products
+    programs    new processes until their first product, and tiny calls; programs in plain NumPy
+                (`corpus`), with and without acceleration
     other_products
                 integers, booleans and float16; a matrix by its own transpose
-    startup     new processes until their first product, and tiny calls
 """

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import platform
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,19 +16,27 @@ from typing import Any
 
 import numpy as np
 
-from clgemm.bench import other_products, startup, survey, whole_programs
+from clgemm.bench import other_products, programs, survey
 from clgemm.bench.cases import Case, default_cases, parse_shapes, quick_cases
 from clgemm.bench.contenders import PEERS, against, is_ours
-from clgemm.bench.report import Report, as_json, print_report
-from clgemm.bench.rounds import Settings, Tournament, environment, within_time, worker_of
+from clgemm.bench.report import Report, as_json, draw, print_report
+from clgemm.bench.rounds import Settings, Tournament, environment, worker_of
 from clgemm.bench.survey import SurveyReport
 from clgemm.core.child import Child, ChildDiedError, RequestError
-from clgemm.core.host_blas import usable_processors
-from clgemm.core.precision import chosen_precision
+from clgemm.core.host import usable_processors
+from clgemm.core.settings import chosen_precision
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identity
-from clgemm.output import require_picture, require_writable, written
-from clgemm.terminal import duration, minutes, positive, progress, say
+from clgemm.terminal import (
+    duration,
+    minutes,
+    positive,
+    progress,
+    require_picture,
+    require_writable,
+    say,
+    written,
+)
 
 INTERRUPTED = 130  # the shell's exit code after Ctrl-C
 QUICK = Settings(rounds=3, turn_s=0.03, budget_s=3.0)
@@ -65,8 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that each contender may take for a case; a case that needs more is skipped",
     )
     survey.add_arguments(parser)
-    whole_programs.add_arguments(parser)
-    startup.add_arguments(parser)
+    programs.add_arguments(parser)
     other_products.add_arguments(parser)
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases and rounds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
@@ -99,13 +108,13 @@ def main(args: argparse.Namespace) -> int:
         return 2
     try:
         if args.startup:
-            return startup.main(args, devices)
+            return programs.startup(args, devices)
         if args.dtypes is not None:
             return other_products.dtypes(args, devices[0])
         if args.syrk is not None:
             return other_products.syrk(args, devices[0])
         if args.whole_programs is not None:
-            return whole_programs.main(args)
+            return programs.whole_programs(args)
         report = _run(devices, cases, peers, args)
         if args.quick and not args.survey:
             report.dtypes.append(other_products.timed(devices[0], np.dtype(np.int32), 500))
@@ -120,10 +129,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         print_report(report)
     saved = written(args.json, as_json(report))
-    if args.plot is not None:
-        from clgemm.bench.plot import draw  # needs matplotlib
-
-        saved &= written(args.plot, lambda file: draw(report, file))
+    saved &= written(args.plot, lambda file: draw(report, file))
     return 0 if report.ok and saved else 1
 
 
@@ -156,15 +162,6 @@ def _settings(args: argparse.Namespace) -> Settings:
     )
 
 
-def _threads(device: Device, wanted: int | None) -> int:
-    """Return the number of threads for the host's BLAS and for a CPU device."""
-    if wanted:
-        return wanted
-    if device.kind == "CPU":
-        return device.limits.compute_units
-    return usable_processors()
-
-
 def _run(
     devices: tuple[Device, ...], cases: list[Case], peers: list[str], args: argparse.Namespace
 ) -> Report:
@@ -173,7 +170,9 @@ def _run(
     if args.minutes is not None:
         longest = min(longest, 60 * (1 + args.minutes))
     say(f"{device.label}, {len(cases)} products: at most {minutes(longest)}")
-    threads, identified = _threads(device, args.threads), identity(device)
+    # Of the host's BLAS, and of a CPU device.
+    units = device.limits.compute_units if device.kind == "CPU" else usable_processors()
+    threads, identified = args.threads or units, identity(device)
     every = [word for each in devices for word in identity(each)]
     variables = environment(threads)
     if args.precision:
@@ -197,7 +196,6 @@ def _run(
         if len(devices) > 1:
             names = "; ".join(each.label for each in devices)
             report.notes.append(f"clgemm spreads large products of host arrays over {names}")
-        ours = workers["clgemm"]
         if device.kind == "CPU" and abouts["clgemm"]["compute_units"] != threads:
             report.notes.append(
                 f"the device reports {abouts['clgemm']['compute_units']} compute units; the "
@@ -205,12 +203,18 @@ def _run(
             )
         if not isinstance(report, SurveyReport):
             step("the device's peak and memory bandwidth")
-            report.roofs = _roofs(ours)
+            try:
+                report.roofs = workers["clgemm"].ask("roofs")
+            except (RequestError, ChildDiedError) as error:
+                report.roofs = {"failures": [f"the device's peak was not measured: {error}"]}
             report.notes += report.roofs["failures"]
         present = [peer for peer in peers if peer in abouts]
         contenders = survey.contenders(present) if args.survey else against(present)
         tournament = Tournament(workers, contenders, _settings(args), folder)
-        for case in within_time(cases, args.minutes):
+        end = time.monotonic() + (math.inf if args.minutes is None else 60 * args.minutes)
+        for case in cases:
+            if report.results and time.monotonic() >= end:
+                break
             step(f"{case.group} {case.label}")
             report.results.append((case, tournament.contest(case)))
         if len(report.results) < len(cases):
@@ -232,28 +236,14 @@ def _abouts(workers: dict[str, Child]) -> tuple[dict[str, dict[str, Any]], dict[
     abouts: dict[str, Any] = {}
     absent: dict[str, str] = {}
     for name, worker in workers.items():
-        if name in ("clgemm", "NumPy"):
+        try:
             abouts[name] = worker.ask("about")
-        else:
-            about = _about(worker)
-            (absent if isinstance(about, str) else abouts)[name] = about
+        except (RequestError, ChildDiedError) as error:  # noqa: PERF203 - a request takes longer
+            if name in ("clgemm", "NumPy"):
+                raise
+            worker.close_process()
+            absent[name] = str(error)
     return abouts, absent
-
-
-def _about(worker: Child) -> Any:
-    """Return the description of a worker, or a string that says why it cannot compete."""
-    try:
-        return worker.ask("about")
-    except (RequestError, ChildDiedError) as error:
-        worker.close_process()
-        return str(error)
-
-
-def _roofs(worker: Child) -> dict[str, Any]:
-    try:
-        return dict(worker.ask("roofs"))
-    except (RequestError, ChildDiedError) as error:
-        return {"failures": [f"the device's peak was not measured: {error}"]}
 
 
 def _machine(
@@ -281,18 +271,15 @@ def _machine(
         "threads": threads,
         "precision": chosen_precision(args.precision),
         "numpy": {"version": numpy["version"], **numpy},
-        "peers": {
-            name: f"{about['version']} ({_host_blas(about)})"
-            if "blas" in about
-            else about["version"]
-            for name, about in abouts.items()
-            if name != "clgemm"
-        },
+        "peers": {name: _version(about) for name, about in abouts.items() if name != "clgemm"},
         "absent": absent,
         "settings": vars(_settings(args)),
     }
 
 
-def _host_blas(about: dict[str, Any]) -> str:
-    """Return the name, the version and the kernels of a BLAS."""
-    return ", ".join(filter(None, (about["blas"].strip(), about.get("kernels", ""))))
+def _version(about: dict[str, Any]) -> str:
+    """Return a peer's version, with the name, the version and the kernels of NumPy's BLAS."""
+    if "blas" not in about:
+        return str(about["version"])
+    blas = ", ".join(filter(None, (about["blas"].strip(), about.get("kernels", ""))))
+    return f"{about['version']} ({blas})"

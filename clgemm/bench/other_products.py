@@ -24,9 +24,8 @@ import clgemm
 from clgemm.bench.contenders import DEVICE, HOST, cupy_on
 from clgemm.bench.report import print_rows
 from clgemm.hardware.device import Device
-from clgemm.output import written
 from clgemm.runtime import exact
-from clgemm.terminal import positive, progress
+from clgemm.terminal import positive, progress, written
 from clgemm.testing.assertions import gamma
 from clgemm.transfer.multiply import multiply_exactly
 

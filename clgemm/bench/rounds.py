@@ -1,20 +1,27 @@
-"""The contenders' turns, case by case: their processes, their times, and who is skipped."""
+"""The contenders' turns, case by case: their processes, their times, and who is skipped.
+
+``python -m clgemm.bench.rounds NAME DEVICE`` is the process of one contender.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import importlib
 import os
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from clgemm.bench.cases import Case
-from clgemm.bench.contenders import HOST
-from clgemm.core.child import Child, ChildDiedError, RequestError
+import numpy as np
+
+from clgemm.bench.cases import Case, judge, reference
+from clgemm.bench.contenders import HOST, PEERS, available, is_ours, prepare
+from clgemm.core.child import Child, ChildDiedError, RequestError, error_text, serve
+from clgemm.core.settings import chosen_precision
 from clgemm.terminal import json_number
 
 SKIPPED = "skipped: "  # the beginning of `failure` for a case that was skipped
@@ -31,25 +38,6 @@ class Spread(NamedTuple):
 def spread(values: Sequence[float]) -> Spread:
     """Return the median and the range of one figure or more."""
     return Spread(median(values), min(values), max(values))
-
-
-def ratios(ours_s: Sequence[float], theirs_s: Sequence[float]) -> list[float]:
-    """Return for each round how many times faster clgemm was than a peer.
-
-    The two times of a round are measured one right after the other. If the machine is slow in a
-    round, both are slow.
-
-    Parameters
-    ----------
-    ours_s, theirs_s : sequences of float
-        Seconds per call, one figure for each round.
-
-    Raises
-    ------
-    ValueError
-        If the rounds differ in number.
-    """
-    return [theirs / ours for ours, theirs in zip(ours_s, theirs_s, strict=True)]
 
 
 @dataclass
@@ -117,12 +105,19 @@ class Outcome:
         return self.case.flops / self.time_s.median / 1e9 if self.ok else 0.0
 
     def ratio_to(self, peer: Outcome) -> Spread | None:
-        """Return how many times faster this was than a peer; None unless both are right."""
-        return spread(ratios(self.rounds_s, peer.rounds_s)) if self.ok and peer.ok else None
+        """Return how many times faster this was than a peer, by round; None unless both are right.
 
-    def as_dict(self, peak_gflops: float) -> dict[str, Any]:
-        """Return all figures, for JSON."""
+        The two times of a round are measured one right after the other. If the machine is slow in a
+        round, both are slow.
+        """
+        if not (self.ok and peer.ok):
+            return None
+        return spread([b / a for a, b in zip(self.rounds_s, peer.rounds_s, strict=True)])
+
+    def as_dict(self, peak_gflops: float, ours: Outcome) -> dict[str, Any]:
+        """Return all figures, for JSON, with the ratio to clgemm's outcome."""
         timed = {"time_s": self.time_s._asdict()} if self.ok else {}
+        ratio = None if self is ours else ours.ratio_to(self)
         return {
             "contender": self.contender,
             "correct": self.ok,
@@ -133,6 +128,7 @@ class Outcome:
             "error": json_number(self.error),
             "worst": json_number(self.worst),
             "failure": self.trouble,
+            "clgemm_is_faster_by": ratio._asdict() if ratio else None,
         }
 
 
@@ -172,9 +168,9 @@ def worker_of(contender: str, identified: list[str], variables: dict[str, str]) 
     variables : dict of str to str
         The environment of all contenders.
     """
-    # Only `ROUTED` and `ACCELERATED` choose the side, as the user has set it.
+    # Only `ROUTED` chooses the side, as the user has set it.
     side = {"CLGEMM_THRESHOLD": "0"} if contender == "clgemm" else {}
-    return Child(contender, "clgemm.bench.worker", [contender, *identified], variables | side)
+    return Child(contender, "clgemm.bench.rounds", [contender, *identified], variables | side)
 
 
 LEAST_CALLS = 4  # the fewest calls of a contender: the first one and three rounds
@@ -255,14 +251,14 @@ class Tournament:
 
     def _too_long(self, outcome: Outcome, mode: str) -> str:
         """Return why a case would take a contender too long, or ""."""
-        flops = outcome.case.flops
-        expected_s = LEAST_CALLS * flops * self._pace.get((outcome.contender, mode), 0.0)
-        if expected_s > self.settings.budget_s:
-            return _left_out(outcome.contender, expected_s, self.settings.budget_s)
-        if outcome.contender == "clgemm" and (pace := self._pace.get(("NumPy", HOST))):
-            expected_s = REFERENCE_CALLS * flops * pace
-            if expected_s > self.settings.budget_s:
-                return _left_out("the float64 reference", expected_s, self.settings.budget_s)
+        paces = {outcome.contender: LEAST_CALLS * self._pace.get((outcome.contender, mode), 0.0)}
+        if outcome.contender == "clgemm":
+            paces["the float64 reference"] = REFERENCE_CALLS * self._pace.get(("NumPy", HOST), 0.0)
+        budget_s = self.settings.budget_s
+        for what, pace in paces.items():
+            if (expected_s := outcome.case.flops * pace) > budget_s:
+                than = f"more than the budget of {budget_s:g} s"
+                return f"{SKIPPED}{what} would take {expected_s:.0f} s, {than}"
         return ""
 
     def _reference(self, case: Case) -> str:
@@ -275,13 +271,8 @@ class Tournament:
 
     def _timed(self, outcomes: list[Outcome], mode: str) -> None:
         """Time the contenders in turns, and then check their results."""
-
-        def first(outcome: Outcome) -> None:
-            case = outcome.case.as_dict()
-            self.workers[outcome.contender].ask("prepare", case=case, mode=mode)
-
         for outcome in outcomes:
-            self._guarded(outcome, first)
+            self._ask(outcome, "prepare", case=outcome.case.as_dict(), mode=mode)
         begin = time.monotonic()
         for number in range(self.settings.rounds):
             racing = [outcome for outcome in outcomes if not outcome.failure]
@@ -290,23 +281,16 @@ class Tournament:
             for outcome in racing:
                 if number == 0 or len(racing) > 1:  # another worker has just computed
                     time.sleep(self.settings.pause_s)
-                self._guarded(outcome, self._turn)
+                if turn_s := self._ask(outcome, "turn", seconds=self.settings.turn_s):
+                    outcome.rounds_s.append(turn_s)
         for outcome in outcomes:
-            self._guarded(outcome, self._judged)
+            if judged := self._ask(outcome, "judge", file=str(self._file)):
+                outcome.error, outcome.worst = judged
             if outcome.rounds_s:
                 pace = outcome.time_s.median / outcome.case.flops
                 key = outcome.contender, mode
                 self._pace[key] = min(pace, self._pace.get(key, pace))
             self._release(outcome)
-
-    def _turn(self, outcome: Outcome) -> None:
-        turn_s = self.workers[outcome.contender].ask("turn", seconds=self.settings.turn_s)
-        outcome.rounds_s.append(turn_s)
-
-    def _judged(self, outcome: Outcome) -> None:
-        outcome.error, outcome.worst = self.workers[outcome.contender].ask(
-            "judge", file=str(self._file)
-        )
 
     def _release(self, outcome: Outcome) -> None:
         """Make the worker release the operands, also after a failure."""
@@ -315,28 +299,136 @@ class Tournament:
             with contextlib.suppress(RequestError, ChildDiedError):
                 worker.ask("release")
 
-    @staticmethod
-    def _guarded(outcome: Outcome, step: Callable[[Outcome], None]) -> None:
-        """Take a step unless the outcome is a failure, and record a failure of the step."""
-        if outcome.failure:
-            return
+    def _ask(self, outcome: Outcome, request: str, **keywords: Any) -> Any:
+        """Return a worker's answer; None after a failure, which the outcome has then."""
         try:
-            step(outcome)
+            worker = self.workers[outcome.contender]
+            return None if outcome.failure else worker.ask(request, **keywords)
         except (RequestError, ChildDiedError) as error:
             outcome.failure = str(error)
+            return None
 
 
-T = TypeVar("T")
+WARM_S = 1.0  # for longer calls, the first one counts too, though caches may be cold
 
 
-def within_time(items: Iterable[T], minutes: float | None) -> Iterator[T]:
-    """Yield items until so many minutes are over, one at least; all of them if None."""
-    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    for number, item in enumerate(items):
-        if number and time.monotonic() >= end:
-            return
-        yield item
+class Server:
+    """The requests to one contender, in its process.
+
+    Each method is a request. JSON carries its keyword arguments and its result.
+    """
+
+    def __init__(self, contender: str, identified: list[str]) -> None:
+        self.contender = contender
+        self.identified = identified
+        self._device: Any = None
+        self._case: Any = None
+        self._call: Any = None
+
+    @property
+    def device(self) -> Any:
+        """The OpenCL device; None for a host's BLAS, beside which no runtime's threads must be."""
+        if self._device is None and PEERS.get(self.contender) != HOST:
+            import clgemm
+            from clgemm.hardware.device import find
+
+            each = [self.identified[i : i + 3] for i in range(0, len(self.identified), 3)]
+            devices = [find(one) for one in each]
+            clgemm.set_device(*devices)
+            self._device = devices[0]  # the others only share products of host arrays
+        return self._device
+
+    def about(self) -> dict[str, Any]:
+        """Return versions and threads; raise if the contender cannot compete on this device."""
+        about: dict[str, Any] = {"version": available(self.contender, self.device)}
+        if self.contender == "NumPy":
+            return about | _host_blas()
+        if self.device is None:
+            return about
+        return about | {"compute_units": self.device.limits.compute_units}
+
+    def prepare(self, case: dict[str, Any], mode: str) -> float:
+        """Make the operands of a product, and return the seconds of a first call."""
+        self.release()
+        self._case = Case.from_dict(case)
+        self._call = prepare(self.contender, self._case, mode, self.device)
+        return _seconds(self._call.once)
+
+    def turn(self, seconds: float) -> float:
+        """Repeat the call for `seconds`, at least once, and return the median time of a call."""
+        once = self._call.once
+        first = _seconds(once)
+        times = [first] if first > WARM_S else []
+        spent = 0.0
+        while spent < seconds or not times:
+            if times and spent + times[-1] > 2 * seconds:
+                break
+            times.append(_seconds(once))
+            spent += times[-1]
+        return median(times)
+
+    def reference(self, case: dict[str, Any], file: str) -> None:
+        """Write the product of a case in float64 to a file."""
+        self.release()
+        np.save(f"{file}.npy", reference(Case.from_dict(case)))
+
+    def judge(self, file: str) -> list[float]:
+        """Compare the result of the timed calls with that of `reference`."""
+        expected = np.load(f"{file}.npy", mmap_mode="r")
+        return [*map(float, judge(self._case, self._call.fetch(), expected, self._precision()))]
+
+    def _precision(self) -> str:
+        """Return the mode whose promise the results keep; elsewhere every mode is "strict"."""
+        from clgemm.hardware.choice import get_devices
+
+        if is_ours(self.contender) and any(device.traits.is_nvidia for device in get_devices()):
+            return chosen_precision()
+        return "strict"
+
+    def release(self) -> None:
+        """Release the operands."""
+        self._call = self._case = None
+
+    def roofs(self) -> dict[str, Any]:
+        """Measure the device's arithmetic peak and memory bandwidth."""
+        from clgemm.bench.peak import measure
+
+        return measure(self.device)
 
 
-def _left_out(what: str, expected_s: float, budget_s: float) -> str:
-    return f"{SKIPPED}{what} would take {expected_s:.0f} s, more than the budget of {budget_s:g} s"
+def _seconds(once: Callable[[], object]) -> float:
+    begin = time.perf_counter_ns()
+    once()
+    return (time.perf_counter_ns() - begin) / 1e9
+
+
+def _host_blas() -> dict[str, Any]:
+    """Return the BLAS that NumPy was built with, its threads and its kernels."""
+    built: Any = np.show_config("dicts")
+    blas = built.get("Build Dependencies", {}).get("blas", {})
+    found: dict[str, Any] = {"blas": f"{blas.get('name', 'unknown')} {blas.get('version', '')}"}
+    try:
+        pools = importlib.import_module("threadpoolctl").threadpool_info()
+    except ImportError:
+        return found
+    for pool in pools:
+        if pool["user_api"] == "blas":
+            found |= {"threads": pool["num_threads"], "kernels": pool.get("architecture", "")}
+    return found
+
+
+def _message(error: Exception) -> str:
+    """Return an error's message, marked as skipped if the library has no such product."""
+    if type(error) is NotImplementedError:
+        return f"{SKIPPED}{error}"
+    return error_text(error)
+
+
+def main(arguments: list[str]) -> int:
+    """Serve until the input ends."""
+    serve(Server(arguments[0], arguments[1:]), _message)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

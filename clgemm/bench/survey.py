@@ -10,88 +10,57 @@ import argparse
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
 
-from clgemm.bench.cases import DATA, Case
+from clgemm.bench.cases import DATA, KINDS, Bounds, Case, possible_kinds, random_cases, range_text
 from clgemm.bench.contenders import CONTROL, DEVICE, HOST, ROUTED, against
-from clgemm.bench.draws import KINDS, Bounds, possible_kinds, random_cases, range_text
 from clgemm.bench.report import Report, machine_lines, print_rows, troubles
 from clgemm.bench.rounds import Outcome, Settings
 from clgemm.core.child import RequestError
-from clgemm.core.precision import PRECISIONS, chosen_precision
-from clgemm.core.settings import whole_number
+from clgemm.core.settings import PRECISIONS, chosen_precision, whole_number
 from clgemm.terminal import duration, positive, whole
 
-SIDE_BANDS = ((1, 7), (8, 63), (64, 383), (384, 10**9))
+SIDE_BANDS = {"1 to 7": 7, "8 to 63": 63, "64 to 383": 383, "384 or more": 10**9}  # the greatest
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Statistics of the ratios of some products.
+def summary(ratios: Sequence[float]) -> dict[str, float]:
+    """Return the statistics of one ratio or more.
 
-    Attributes
-    ----------
-    count : int
-    mean : float
-        The geometric mean.
-    low, median, high : float
-        The 5th, 50th and 95th percentiles.
-    least, greatest : float
+    Returns
+    -------
+    dict
+        ``count``; ``mean``, which is geometric; ``low``, ``median`` and ``high``, the 5th, 50th and
+        95th percentiles; ``least`` and ``greatest``.
     """
-
-    count: int
-    mean: float
-    low: float
-    median: float
-    high: float
-    least: float
-    greatest: float
-
-
-def summary(ratios: Sequence[float]) -> Summary:
-    """Return the statistics of one ratio or more."""
-    low, median, high = (float(x) for x in np.percentile(ratios, (5, 50, 95)))
-    mean = geometric_mean(ratios)
-    return Summary(len(ratios), mean, low, median, high, min(ratios), max(ratios))
+    found = {"count": len(ratios), "mean": geometric_mean(ratios)}
+    points = {"low": 5, "median": 50, "high": 95, "least": 0, "greatest": 100}
+    return found | {name: float(np.percentile(ratios, at)) for name, at in points.items()}
 
 
 def groupings(cases: Iterable[Case]) -> dict[str, dict[str, list[Case]]]:
     """Return the products all together, and by work, kind, smallest side and layout."""
-    found: dict[str, dict[str, list[Case]]] = {
-        name: {} for name in ("all", "multiply-adds", "kind", "smallest side", "layout")
-    }
-    for case in sorted(cases, key=lambda case: case.work):
-        found["all"].setdefault("all", []).append(case)
-        found["multiply-adds"].setdefault(_decade(case.work), []).append(case)
-    orders: dict[str, tuple[Callable[[Case], str], list[str]]] = {
-        "kind": (lambda case: case.group, list(KINDS)),
-        "smallest side": (_band, [_band_name(*band) for band in SIDE_BANDS]),
-        "layout": (_layout, ["row-major", "transposed", "sliced"]),
-    }
-    every = found["all"].get("all", [])
-    for name, (key, order) in orders.items():
-        for value in order:
-            if chosen := [case for case in every if key(case) == value]:
-                found[name][value] = chosen
+    found: dict[str, dict[str, list[Case]]] = {}
+    cases = sorted(cases, key=lambda case: case.work)
+    for name, (key, order) in GROUPINGS.items():
+        groups: dict[str, list[Case]] = {}
+        for case in cases:
+            groups.setdefault(key(case), []).append(case)
+        found[name] = {title: groups[title] for title in order or groups if title in groups}
     return found
 
 
-def _decade(work: int) -> str:
-    power = len(str(work)) - 1
+def _decade(case: Case) -> str:
+    power = len(str(case.work)) - 1
     return f"1e{power} to 1e{power + 1}"
 
 
 def _band(case: Case) -> str:
     side = min(case.m, case.n, case.k)
-    return next(_band_name(low, high) for low, high in SIDE_BANDS if low <= side <= high)
-
-
-def _band_name(low: int, high: int) -> str:
-    return f"{low} to {high}" if high < 10**9 else f"{low} or more"
+    return next(name for name, greatest in SIDE_BANDS.items() if side <= greatest)
 
 
 def _layout(case: Case) -> str:
@@ -99,6 +68,16 @@ def _layout(case: Case) -> str:
     if layouts == "NN":
         return "row-major"
     return "transposed" if set(layouts) <= set("NT") else "sliced"
+
+
+# For each grouping, the group of a product, and the order of the groups: by work if it is empty.
+GROUPINGS: dict[str, tuple[Callable[[Case], str], tuple[str, ...]]] = {
+    "all": (lambda _: "all", ()),
+    "multiply-adds": (_decade, ()),
+    "kind": (lambda case: case.group, tuple(KINDS)),
+    "smallest side": (_band, tuple(SIDE_BANDS)),
+    "layout": (_layout, ("row-major", "transposed", "sliced")),
+}
 
 
 def regret(routed: Outcome, host: Outcome, device: Outcome) -> float | None:
@@ -191,26 +170,19 @@ class SurveyReport(Report):
         return found | {
             "survey": self.survey,
             "summary": {
-                mode: {peer: _summaries_as_dict(ratios) for peer, ratios in peers.items()}
+                mode: {peer: summaries(ratios) for peer, ratios in peers.items()}
                 for mode, peers in by_peer.items()
             },
-            "regret": _summaries_as_dict(regrets),
-            "control": _summaries_as_dict(self.regrets(CONTROL)),
+            "regret": summaries(regrets),
+            "control": summaries(self.regrets(CONTROL)),
         }
 
 
-def summaries(ratios: Ratios) -> dict[str, dict[str, Summary]]:
+def summaries(ratios: Ratios) -> dict[str, dict[str, dict[str, float]]]:
     """Return the statistics of all products and of each group of `groupings`."""
     return {
         name: {title: summary([ratios[case] for case in cases]) for title, cases in groups.items()}
         for name, groups in groupings(ratios).items()
-    }
-
-
-def _summaries_as_dict(ratios: Ratios) -> dict[str, Any]:
-    return {
-        name: {title: asdict(each) for title, each in by.items()}
-        for name, by in summaries(ratios).items()
     }
 
 
@@ -253,10 +225,9 @@ def _head(report: SurveyReport) -> Iterator[str]:
 def _print_summaries(title: str, ratios: Ratios, is_regret: bool = False) -> None:
     headings = ["products", "mean", "5 %", "50 %", "95 %", "greatest" if is_regret else "least"]
 
-    def cells(each: Summary) -> list[str]:
-        extreme = each.greatest if is_regret else each.least
-        figures = each.mean, each.low, each.median, each.high, extreme
-        return [str(each.count), *(f"{value:.2f}" for value in figures)]
+    def cells(each: dict[str, float]) -> list[str]:
+        names = "mean", "low", "median", "high", headings[-1]
+        return [str(each["count"]), *(f"{each[name]:.2f}" for name in names)]
 
     found = summaries(ratios)
     _print_groups(
@@ -269,8 +240,8 @@ def _print_peers(title: str, ratios: dict[str, Ratios]) -> None:
     by_peer = [summaries(by_case) for by_case in ratios.values()]
     every = {case: 1.0 for by_case in ratios.values() for case in by_case}
 
-    def cell(each: Summary | None) -> str:
-        return f"{each.mean:.2f} ({each.low:.2f})" if each else ""
+    def cell(each: dict[str, float] | None) -> str:
+        return f"{each['mean']:.2f} ({each['low']:.2f})" if each else ""
 
     found = {
         name: {label: [cell(each[name].get(label)) for each in by_peer] for label in groups}

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pyopencl as cl
 from filelock import FileLock, Timeout
 
+from clgemm.core.settings import DEVICE_VARIABLE
 from clgemm.hardware.choice import (
-    ENVIRONMENT_VARIABLE,
     devices,
     find_device,
     find_devices,
@@ -88,7 +88,7 @@ def candidates(names: Sequence[str | int] | None, cores: int) -> list[Candidate]
         # The user has chosen the runtimes: devices of different entries share no claims.
         each = [find_device(name) for name in names]
         return [Candidate(d, (f"{i}: {_name(d)}",)) for i, d in enumerate(each)]
-    setting = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    setting = os.environ.get(DEVICE_VARIABLE, "")
     found = _named(setting) if setting else list(devices())
     if not found:
         raise no_device()
@@ -184,7 +184,8 @@ def claim_first(candidates: Sequence[Sequence[str]], folder: Path | None = None)
     folder = folder or _folder()
     for others in range(MOST_SHARED):
         for position, names in enumerate(candidates):
-            locks = _locked([folder / _file_name(name, others) for name in names])
+            hashes = (hashlib.sha256(name.encode()).hexdigest()[:16] for name in names)
+            locks = _locked([folder / f"{each}.{others}.lock" for each in hashes])
             if locks is not None:
                 return Claim(position, others, locks)
     return Claim(0, MOST_SHARED, ())
@@ -198,10 +199,6 @@ def _folder() -> Path:
     return (
         Path(tempfile.gettempdir()) / f"clgemm-claims-{hashlib.sha1(user.encode()).hexdigest()[:8]}"
     )
-
-
-def _file_name(name: str, others: int) -> str:
-    return f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.{others}.lock"
 
 
 def _locked(files: Sequence[Path]) -> list[FileLock] | None:

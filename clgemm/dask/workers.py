@@ -22,14 +22,13 @@ from distributed import WorkerPlugin
 
 from clgemm.accel import enabled
 from clgemm.accel import report as accel_report
-from clgemm.core.host_blas import blas_threads
-from clgemm.core.html import table
-from clgemm.core.precision import PRECISION_VARIABLE, require_precision
-from clgemm.core.settings import require_threshold
+from clgemm.core.host import blas_threads
+from clgemm.core.settings import PRECISION_VARIABLE, least_of, require_precision
 from clgemm.dask.devices import ONE_EACH, assign
 from clgemm.hardware.choice import get_device, set_device
 from clgemm.hardware.choice import reason as device_reason
 from clgemm.hardware.device import Device
+from clgemm.terminal import html_table
 
 log = logging.getLogger("clgemm.dask")
 
@@ -79,7 +78,7 @@ class Accelerate(WorkerPlugin):  # type: ignore[misc]
         precision: str | None = None,
         device: str | int | Sequence[str | int] | None = ONE_EACH,
     ) -> None:
-        least = require_threshold(threshold)
+        least = least_of(threshold, None)
         if precision is not None:
             require_precision(precision)
         self._settings = Settings(least, precision, _checked(device))
@@ -341,7 +340,7 @@ class ClusterReport:
         """Return what a notebook displays."""
         heads = "worker", "device", "products", "MB", "MB moved", "on the host"
         rows = [(str(x),) if x.problem else x._cells() for x in self.workers]
-        return table(heads, rows, title="" if rows else "no workers")
+        return html_table(heads, rows, title="" if rows else "no workers")
 
 
 def report(client: Any) -> ClusterReport:
@@ -353,10 +352,7 @@ def report(client: Any) -> ClusterReport:
         It must not be asynchronous.
     """
     answers = client.run(about_process, on_error="return")
-    return ClusterReport(tuple(_worker_report(x, answers[x]) for x in sorted(answers)))
-
-
-def _worker_report(address: str, about: Any) -> WorkerReport:
-    if isinstance(about, BaseException):
-        return WorkerReport(address, problem=f"it does not answer: {about!r}")
-    return WorkerReport(address, **about)
+    for address, about in answers.items():
+        if isinstance(about, BaseException):
+            answers[address] = {"problem": f"it does not answer: {about!r}"}
+    return ClusterReport(tuple(WorkerReport(x, **answers[x]) for x in sorted(answers)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import platform
 import re
 import threading
@@ -16,17 +17,22 @@ import numpy as np
 import pyopencl as cl
 
 from clgemm.core.cache import holds_contexts, on_forget, release_contexts
-from clgemm.core.host_blas import processor_facts
+from clgemm.core.host import processor_facts
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.traits import Identity, Limits, Traits, runtime_of, short_platform
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware import runtimes
 from clgemm.hardware.forks import keep_in_children, opened, require_unforked
-from clgemm.hardware.pocl import pinned_threads
 from clgemm.hardware.supervisor import is_passing
 from clgemm.hardware.traits import POCL, limits_of, register_width, traits_of
-from clgemm.records.costs import measured_costs
-from clgemm.records.verdicts import Verdict, about_device, known
+from clgemm.records.verdicts import Verdict, about_device, known, measured_costs
+
+# Threads that copy. More of them wait longer for the interpreter's lock than they copy.
+MOST_COPYING = 10
+# Blocks per side of C, so that the GPU need not wait for all of B, and the size of B from which on
+# that pays.
+SQUARE, SQUARE_BYTES = 4, 2**31
+TRIANGLE, TRIANGLE_BYTES = 4, 2**28  # the same of A A'
 
 # Caches may keep so many contexts of a device alive that the program has dropped, of a GPU as many
 # as take an eighth of its memory. NVIDIA's driver takes 530 MB for each (H100, 2026-11). A program
@@ -150,7 +156,7 @@ class Device:
     def shares_host_memory(self) -> bool:
         """Whether kernels read and write NumPy's memory in place.
 
-        Of an integrated GPU, the check in a child process finds it: `clgemm.trials.in_place`.
+        Of an integrated GPU, the check in a child process finds it: `clgemm.trials.worker`.
         """
         if self.is_integrated:
             return (known(about_device(where(self))) or Verdict()).in_place
@@ -217,7 +223,7 @@ def present() -> Present:
     runtimes.finish_start()
     runtimes.register()  # again: environment variables may have changed since clgemm's import
     found, empty = [], []
-    with pinned_threads():
+    with runtimes.pinned_threads():
         try:
             platforms = cl.get_platforms()
         except cl.LogicError:  # the loader raises this if no platform is installed
@@ -362,3 +368,27 @@ def _processor() -> str:
     names = "vendor_id", "cpu family", "model", "model name", "stepping", "flags", "Features"
     found = processor_facts()
     return ", ".join(found.get(x, "") for x in names) if found else platform.processor()
+
+
+def transfer_config(device: Device) -> TransferConfig | None:
+    """Return the limits of transfers to a device; None if it uses host arrays in place."""
+    if device.transfer is not None:
+        return device.transfer
+    return None if device.shares_host_memory else default_config(device)
+
+
+def default_config(device: Device) -> TransferConfig:
+    """Return the limits of transfers to a device that has no own ones."""
+    return _default_config(device.cl_device.global_mem_size // 2)
+
+
+@functools.cache
+def _default_config(memory_bytes: int) -> TransferConfig:
+    return TransferConfig(
+        memory_bytes=memory_bytes,
+        threads=max(1, min(os.cpu_count() or 1, MOST_COPYING)),
+        square=SQUARE,
+        square_bytes=SQUARE_BYTES,
+        triangle=TRIANGLE,
+        triangle_bytes=TRIANGLE_BYTES,
+    )

@@ -1,4 +1,4 @@
-"""OpenCL runtimes: the registration of those that pip installed, and the start of their drivers.
+"""OpenCL runtimes: the registration of those that pip installed, their start, and what PoCL needs.
 
 An OpenCL loader finds a runtime through a file ``*.icd`` that names the runtime's library. It reads
 these files once, when a process first lists its platforms. Wheels cannot put files where loaders
@@ -7,6 +7,8 @@ look, so `register` does it when pyopencl is imported.
 `start_drivers` starts the drivers beside the imports that a product on a device takes. pyopencl
 keeps the interpreter's lock while drivers start. So a thread calls OpenCL itself, through the
 loader that pyopencl uses.
+
+PoCL needs disk space to compile in, and threads that are as many as processors.
 """
 
 from __future__ import annotations
@@ -15,22 +17,34 @@ import _thread
 import atexit
 import contextlib
 import ctypes
+import errno
 import functools
 import hashlib
 import importlib.util
+import math
 import os
 import re
 import shutil
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from clgemm.core.cache import UNFINISHED_SECONDS, kept_folder
+from clgemm.core.cache import (
+    is_private,
+    is_writable,
+    kept_folder,
+    nearest,
+    replace,
+    temporary_folder,
+    warn_once,
+)
+from clgemm.core.host import usable_processors
 
-# On Linux, the beginnings of the names of GPUs that compute, in /dev and /dev/dri.
-GPU_NODES = ("nvidia", "kfd", "render", "dxg")
+if TYPE_CHECKING:
+    import pyopencl as cl
+
 VENDORS, FILE_NAMES, HOME = "OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "PYOPENCL_HOME"
 # The loader in pyopencl's Linux wheel always reads $PYOPENCL_HOME/.libs/*.icd.
 ICD_FOLDER = ".libs"
@@ -66,17 +80,6 @@ def installed() -> tuple[Runtime, ...]:
                     found.append(Runtime(package, distribution.version, library))
                     break
     return tuple(found)
-
-
-def may_have_gpu() -> bool:
-    """Return whether this machine may have a GPU, as far as can be seen at once."""
-    if sys.platform != "linux":
-        return True
-    names: list[str] = []
-    for folder in ("/dev", "/dev/dri"):
-        with contextlib.suppress(OSError):
-            names += os.listdir(folder)  # noqa: PTH208 - quicker
-    return any(name.startswith(GPU_NODES) for name in names)
 
 
 class Registration(NamedTuple):
@@ -213,12 +216,10 @@ def _icd_home(missing: tuple[Runtime, ...]) -> Path:
     digest = hashlib.sha256(repr(files).encode()).hexdigest()[:16]
     folder = kept_folder() / "runtimes" / digest
     try:
-        if not _holds(folder, files):
-            _write(folder, files)
+        _fill(folder, files)
     except OSError:  # such as a full disk
         folder = _temporary_folder(digest)
-        if not _holds(folder, files):
-            _fill(folder, files)
+        _fill(folder, files)
     return folder
 
 
@@ -229,42 +230,149 @@ def _temporary_folder(_: str) -> Path:
     return folder
 
 
-def _holds(folder: Path, files: dict[str, str]) -> bool:
-    try:
-        texts = {
-            file.name: file.read_text(encoding="utf-8", errors="replace")
-            for file in (folder / ICD_FOLDER).iterdir()
-        }
-    except FileNotFoundError:
-        return False
-    return texts == files
-
-
-def _write(folder: Path, files: dict[str, str]) -> None:
-    """Create the folder atomically, so that no other process sees half of it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob("new-*"):  # by a process that was killed
-        with contextlib.suppress(OSError):  # it is another process's, and finished by now
-            if left.stat().st_mtime < time.time() - UNFINISHED_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-    new = Path(tempfile.mkdtemp(prefix="new-", dir=folder.parent))
-    try:
-        _fill(new, files)
-        try:
-            new.rename(folder)
-        except OSError:
-            if _holds(folder, files):  # another process was first
-                return
-            shutil.rmtree(folder)  # the folder is damaged
-            new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
 def _fill(folder: Path, files: dict[str, str]) -> None:
-    (folder / ICD_FOLDER).mkdir()
+    """Let a folder hold these ICD files alone; what it holds already is not written again."""
+    inside = folder / ICD_FOLDER
+    inside.mkdir(parents=True, exist_ok=True)
+    texts = {
+        file.name: file.read_text(encoding="utf-8", errors="replace")
+        for file in inside.glob("*.icd")
+    }
+    for name in texts.keys() - files.keys():
+        (inside / name).unlink(missing_ok=True)  # another process may have removed it
     for name, library in files.items():
-        (folder / ICD_FOLDER / name).write_text(library, encoding="utf-8")
+        if texts.get(name) != library:
+            replace(inside / name, library.encode())
+
+
+LEAST_BYTES = 2**20  # about twice a program's source, bitcode and machine code
+ENOUGH_BYTES = 2**24  # of a folder that is to hold all programs
+FOLDER_VARIABLE = "POCL_CACHE_DIR"
+PINNED_CORES = 4
+# Variables of PoCL, which reads them when it starts.
+POCL_AFFINITY, POCL_THREADS = "POCL_AFFINITY", "POCL_MAX_PTHREAD_COUNT"
+QUOTA = "/sys/fs/cgroup/cpu.max"  # a container's: microseconds of each period, or "max"
+
+_replaced = ""  # why PoCL has another folder than its own
+
+
+def find_space() -> None:
+    """Give PoCL another folder if its own cannot be written: without one, it has no devices.
+
+    It must be called before platforms are listed. A folder that the user has named is left alone.
+    """
+    global _replaced
+    folder = pocl_folder()
+    if folder is None or os.environ.get(FOLDER_VARIABLE) or _is_usable(folder):
+        return
+    kept = kept_folder()
+    for place in (kept, temporary_folder(), temporary_folder("/dev/shm")):
+        if _is_usable(place) and (place is kept or is_private(place)):
+            os.environ[FOLDER_VARIABLE] = str(place / "pocl")
+            _replaced = f"{folder} cannot be written: PoCL compiles in {place / 'pocl'}"
+            return
+
+
+def _is_usable(folder: Path) -> bool:
+    return is_writable(folder) and _free_bytes(folder) >= ENOUGH_BYTES
+
+
+def _free_bytes(folder: Path) -> float:
+    """Return the free space of the disk of a folder, which need not exist; infinity if unknown."""
+    try:
+        return shutil.disk_usage(nearest(folder)).free
+    except (OSError, StopIteration):
+        return math.inf
+
+
+@contextlib.contextmanager
+def compiling(platform: str) -> Iterator[None]:
+    """Turn a full disk into one clear error while programs are built in a ``with`` block.
+
+    PoCL writes to its folder in each build. If it cannot, its compiler prints "LLVM ERROR" and ends
+    the process, or the build fails with an empty log.
+
+    Parameters
+    ----------
+    platform : str
+        The name of the device's platform.
+
+    Raises
+    ------
+    OSError
+        ENOSPC, with the folder, if the disk where PoCL compiles is full.
+    """
+    folder = pocl_folder() if platform.startswith("Portable Computing Language") else None
+    if folder is None:
+        yield
+        return
+    if _replaced:
+        warn_once(_replaced)
+    _require_space(folder)
+    import pyopencl as cl
+
+    try:
+        yield
+    except cl.Error as error:
+        _require_space(folder, error)  # a full disk is the cause, whatever the log says
+        raise
+
+
+def pocl_folder() -> Path | None:
+    """Return the folder that PoCL compiles in, or None if it is unknown."""
+    if os.name != "posix":
+        return None
+    if named := os.environ.get(FOLDER_VARIABLE):
+        return Path(named)
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "pocl" / "kcache"
+    home = os.environ.get("HOME")
+    return Path(home, ".cache", "pocl", "kcache") if home else Path("/tmp/pocl/kcache")
+
+
+def _require_space(folder: Path, cause: cl.Error | None = None) -> None:
+    if (free := _free_bytes(folder)) < LEAST_BYTES:
+        raise OSError(
+            errno.ENOSPC,
+            f"no space left in {folder}, where PoCL compiles: {free / 1024:,.0f} KiB are free and "
+            f"{LEAST_BYTES // 1024:,} KiB are needed; free some, or set {FOLDER_VARIABLE} to "
+            "another folder",
+        ) from cause
+
+
+@contextlib.contextmanager
+def pinned_threads() -> Iterator[None]:
+    """Set up PoCL's threads, if PoCL starts in the ``with`` block.
+
+    Where the process may not use every core, or a container limits its time, there are as many
+    threads as it may use at once: PoCL itself counts the machine's. Otherwise each thread is pinned
+    to a core. Without pinning, two threads often share a core for the first milliseconds, and a
+    small product takes no longer than that. Nothing is pinned on machines with many cores, where
+    the system can move a thread away from a core that another program needs. What the user has set
+    stays.
+    """
+    usable, cores = _usable(), os.cpu_count() or 1
+    wanted = {}
+    if usable < cores:
+        wanted[POCL_THREADS] = str(usable)
+    elif usable <= PINNED_CORES and hasattr(os, "sched_getaffinity"):
+        wanted[POCL_AFFINITY] = "1"
+    wanted = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            del os.environ[name]
+
+
+def _usable() -> int:
+    """Return how many processors this process may use at once."""
+    usable = usable_processors()
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = Path(QUOTA).read_text("ascii").split()
+        usable = min(usable, max(1, math.ceil(int(quota) / int(period))))
+    return usable
 
 
 GPU, ALL = 1 << 2, 0xFFFFFFFF  # CL_DEVICE_TYPE_*
@@ -288,7 +396,6 @@ def start_drivers() -> None:
     # C++ aborts the process if a thread of a driver goes on while it ends.
     atexit.register(finish_start)
     from clgemm.hardware.forks import opened
-    from clgemm.hardware.pocl import pinned_threads
 
     with contextlib.suppress(AttributeError, OSError, RuntimeError):
         library = ctypes.CDLL(pyopencl._cl.__file__)

@@ -41,7 +41,8 @@ PASSING = re.compile(
     r"|\b(clCreate)?(Context|CommandQueue\w*|Buffer|create_buffer) failed: "
     r"(OUT_OF_RESOURCES|DEVICE_NOT_AVAILABLE)"
     r"|MemoryError|bad_alloc|out of memory|(cannot|can't|unable to) allocate"
-    r"|resource temporarily unavailable|start new thread|too many open files|no space left",
+    r"|resource temporarily unavailable|start new thread|too many open files"
+    r"|no space left|quota exceeded|read-only file system",
     re.IGNORECASE,
 )
 LAST_LINES = 5  # of what a process wrote, which say why it ended

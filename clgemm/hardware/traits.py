@@ -48,21 +48,19 @@ MANY_LANES, LARGE_REGISTERS = "Data Center GPU Max", "-cl-intel-256-GRF-per-thre
 
 def traits_of(device: Device) -> Traits:
     """Return the traits of a device. Its instructions are added when they are first needed."""
+    d = device.cl_device
     return Traits(
         limits=device.limits,
         kind=device.kind,
         is_nvidia=is_nvidia(device.platform),
-        capability=compute_capability(device.cl_device),
+        capability=compute_capability(d),
         register_width=register_width(device),
         is_vector_compiler=device.platform.startswith((POCL, INTEL)),
         wants_fma=device.platform.startswith(INTEL),
-        is_amd=device.kind == "CPU" and _is_amd(device.cl_device),
+        # Intel's runtime is its own vendor.
+        is_amd=device.kind == "CPU" and "AMD" in f"{d.vendor} {d.name}",
         steals_work=device.platform.startswith(INTEL),
     )
-
-
-def _is_amd(device: cl.Device) -> bool:
-    return "AMD" in device.vendor or "AMD" in device.name  # Intel's runtime is its own vendor
 
 
 def limits_of(d: cl.Device, kind: str, platform: str) -> Limits:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from clgemm.core.cache import kept_folder
-from clgemm.core.host_blas import usable_processors
+from clgemm.core.host import usable_processors
 from clgemm.core.threads import ForkableLock
 from clgemm.hardware import supervisor
 
@@ -162,6 +162,14 @@ _impossible = ""  # why no process can be started
 _numbers = itertools.count()
 
 
+def _heard() -> _Helper | None:
+    """Return the supervisor of this process, which has been read; None if there is none."""
+    with _lock:
+        if _helper is not None:
+            _helper.read()
+        return _helper
+
+
 def impossible() -> str:
     """Return why no trial can be run in this process; "" as far as is known that some can."""
     return _impossible
@@ -187,8 +195,7 @@ def start(is_urgent: bool = False, does_rest: bool = False, outlives: bool = Fal
     """
     global _helper, _impossible
     with _lock:
-        if _helper is not None:
-            _helper.read()  # it ends by itself once it has had nothing to do for a while
+        _heard()  # it ends by itself once it has had nothing to do for a while
         if is_running():
             return True
         if _helper is not None:
@@ -224,11 +231,8 @@ def request(name: str, is_urgent: bool = False, **arguments: Any) -> int | None:
 
 def answers() -> dict[int, dict[str, Any]]:
     """Return the answers that nobody has taken, by number: whoever uses one deletes it."""
-    with _lock:
-        if _helper is None:
-            return {}
-        _helper.read()
-        return _helper.answers
+    helper = _heard()
+    return {} if helper is None else helper.answers
 
 
 def wait(number: int) -> dict[str, Any]:
@@ -282,22 +286,16 @@ def status() -> dict[str, Any]:
     ``done`` and ``total`` count jobs, ``doing`` names those in progress, ``seconds`` is the time
     since the supervisor was started.
     """
-    with _lock:
-        if _helper is None:
-            return {}
-        _helper.read()
-        if _helper.has_ended:
-            return {}
-        return _helper.status | {"seconds": time.monotonic() - _helper.begun}
+    helper = _heard()
+    if helper is None or helper.has_ended:
+        return {}
+    return helper.status | {"seconds": time.monotonic() - helper.begun}
 
 
 def found_devices() -> dict[str, Any] | None:
     """Return what a worker has found: the devices and the chosen one; None if nothing yet."""
-    with _lock:
-        if _helper is None:
-            return None
-        _helper.read()
-        return _helper.devices
+    helper = _heard()
+    return None if helper is None else helper.devices
 
 
 def stop() -> None:

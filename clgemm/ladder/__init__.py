@@ -5,12 +5,9 @@
 
     rung             the base class of rungs: parameters, constraints, launches, memory traffic
     rungs, tensor    rungs 1 to 16 and 22, and 17 to 21 for tensor cores; the choice of parameters
-    measure          random operands, the check of a result, and medians
-    opencl, cuda     running a rung through either toolchain
-    climb            the libraries that the rungs are compared with; table and JSON
-    story, explain   the rungs' kernel files, and what they say
-    plot, page       the picture, and the interactive page
-    command          the command line
+    measure          the run, check and times of a rung through either toolchain, and of libraries
+    explain          what the rungs' kernel files say, printed and as the interactive page
+    command          the command line, with table, JSON and picture
 """
 
 from __future__ import annotations
@@ -18,8 +15,8 @@ from __future__ import annotations
 import operator
 
 from clgemm.hardware.choice import find_device, get_device
-from clgemm.ladder import opencl
-from clgemm.ladder.measure import Problem, Result
+from clgemm.ladder import measure
+from clgemm.ladder.measure import Problem, Result, opencl_target
 from clgemm.ladder.rung import Rung, Shape
 from clgemm.ladder.rungs import RUNGS, configure
 
@@ -78,5 +75,5 @@ def run(
         raise ValueError(f"repeat={repeat} is less than 1")
     shape = Shape(*map(operator.index, sizes))
     chosen = get_device() if device is None else find_device(device)
-    configured = configure(rung, shape, opencl.target(chosen), **params)
-    return opencl.run(chosen, configured, Problem(shape, configured.dtype), repeat)
+    configured = configure(rung, shape, opencl_target(chosen), **params)
+    return measure.run(chosen, configured, Problem(shape, configured.dtype), repeat)

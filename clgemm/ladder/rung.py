@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -99,6 +99,11 @@ class Rung:
     products: ClassVar[int] = 1  # products of matrices that it computes: more with split operands
     pictured: ClassVar[bool] = True  # whether the page can draw what a single work-item reads
     sizes: ClassVar[tuple[str, str, str]] = ("m", "n", "k")  # what `padded` returns, in words
+
+    @classmethod
+    def parameters(cls) -> list[str]:
+        """Return the names of the parameters."""
+        return [field.name for field in fields(cls)]
 
     @classmethod
     def before(cls) -> int:

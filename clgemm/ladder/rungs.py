@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -151,15 +151,12 @@ class Transposed(Rung):
         return {**super().buffers(shape), "b_t": shape.n * shape.k}
 
     def launches(self, shape: Shape) -> tuple[Launch, ...]:
-        return (
-            self.transposition(shape, "b", "b_t"),
-            self.multiply(shape, "a", "b_t", "c"),
-        )
+        return self.transposition(shape), self.multiply(shape, "a", "b_t", "c")
 
-    def transposition(self, shape: Shape, b: str, b_t: str) -> Launch:
+    def transposition(self, shape: Shape, b: str = "b") -> Launch:
         """Return the launch that transposes B."""
         size, moved = (shape.k, shape.n), 2 * shape.k * shape.n
-        launch = square_launch("transpose", self.transpose, size, size, (b, b_t), moved)
+        launch = square_launch("transpose", self.transpose, size, size, (b, "b_t"), moved)
         return launch._replace(
             local_memory_bytes=FLOAT_BYTES * self.transpose * (self.transpose + 1)
         )
@@ -286,16 +283,12 @@ class ReadOnlyShuffle(WiderLoads):
         return {**super().macros(target), "PTX": int(target.is_nvidia and not target.is_cuda)}
 
     def note(self, target: Target) -> str:
-        used = [
-            name
-            for name, on in (("read-only loads", self.read_only), ("shuffles", self.shuffle))
-            if on
-        ]
-        missing = [
-            name
-            for name, there in (("read-only loads", target.is_nvidia), ("shuffles", target.lanes))
-            if not there
-        ]
+        features = {
+            "read-only loads": (self.read_only, target.is_nvidia),
+            "shuffles": (self.shuffle, target.lanes),
+        }
+        used = [name for name, (on, _) in features.items() if on]
+        missing = [name for name, (_, there) in features.items() if not there]
         text = "with " + " and ".join(used) if used else "with rung 7's loads"
         return text + (f"; the device has no {' and no '.join(missing)}" if missing else "")
 
@@ -352,7 +345,7 @@ class AnySize(Prefetch):
         return (
             pad(m, k, (padded.m, padded.k), "a"),
             pad(k, n, (padded.k, padded.n), "b"),
-            self.transposition(padded, "b_padded", "b_t"),
+            self.transposition(padded, "b_padded"),
             self.multiply(padded, "a_padded", "b_t", "c_padded"),
             square_launch(
                 "unpad", self.pad, (m, n), (m, n, padded.m), ("c_padded", "c"), 2 * m * n
@@ -478,7 +471,7 @@ class SplitK(SwizzledOrder):
         covered, sizes = (shape.m, shape.n), (shape.m, shape.n, self.split)
         moved = shape.m * shape.n * (self.split + 1)
         return (
-            self.transposition(shape, "b", "b_t"),
+            self.transposition(shape),
             multiply._replace(groups=(tiles_m, tiles_n * self.split)),
             square_launch("reduce", self.reduce, covered, sizes, ("partial", "c"), moved),
         )
@@ -526,7 +519,7 @@ class ComplexNumbers(WideLocalReads):
         moved = 2 * shape.m * shape.k + real.m * real.k  # floats
         return (
             square_launch("pack", self.pack, size, size, ("a", "a_real"), moved),
-            self.transposition(real, "b", "b_t"),
+            self.transposition(real),
             self.multiply(real, "a_real", "b_t", "c"),
         )
 
@@ -600,7 +593,7 @@ def configure(number: int, shape: Shape, target: Target, **parameters: int) -> R
     if min(shape) < 1:
         raise ValueError(f"the sizes (m, n, k) = {tuple(shape)} are not all 1 or more")
     kind = RUNGS[number - 1]
-    names = [field.name for field in fields(kind)]
+    names = kind.parameters()
     given = {TUTORIAL_NAMES.get(name, name): value for name, value in parameters.items()}
     for name in given:
         if name not in names:

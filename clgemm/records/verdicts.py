@@ -1,18 +1,26 @@
-"""Verdicts of trials in child processes: what works on a device, and which programs are built.
+"""What trials in child processes find of devices: what works, what is built, what launches cost.
 
-Each is a file in the cache folder. A success holds for a device, its driver and the kernels. A
-failure holds for one day and for the environment that it was found in, and is read again then.
+Each verdict is a file in the cache folder. A success holds for a device, its driver and the
+kernels. A failure holds for one day and for the environment that it was found in, and is read again
+then.
+
+The constants of expected times are kept in the same way, by device and runtime.
+`clgemm.trials.calibration` measures them. Until then a GPU has those of an H200; a CPU has those of
+one that is known.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from clgemm.core.cache import recall, remember, remembered
+from clgemm.core.costs import Costs, CpuCosts
 from clgemm.core.plan import Step
 from clgemm.kernels import FAMILIES
 from clgemm.kernels.sources import sources_hash
@@ -22,6 +30,8 @@ MOST_REASON, MOST_DETAILS = 300, 4000  # characters
 LARGE_GRID = 2**16  # work-items from which on PoCL compiles a kernel anew
 # Variables of the environment by whose values a runtime may fail, by the beginnings of their names.
 RELEVANT = ("PATH", "LD_", "OCL_", "OPENCL_", "POCL_", "CL_", "CUDA_", "RUSTICL_")
+KINDS: tuple[type[Costs | CpuCosts], ...] = (Costs, CpuCosts)
+SMALLEST, LARGEST = 1e-12, 1e15  # of sensible constants
 
 
 class Verdict(NamedTuple):
@@ -140,7 +150,7 @@ def _valid() -> str:
     return f"{today()}, environment {hashlib.sha256(repr(chosen).encode()).hexdigest()[:16]}"
 
 
-def program_keys(where: str, steps: Iterable[Step], limit: int = LARGE_GRID) -> frozenset[str]:
+def program_keys(where: str, steps: Iterable[Step], limit: int) -> frozenset[str]:
     """Return the keys of the programs that launches need, as some drivers compile them."""
     return frozenset(
         f"{where}: {step.config} {step.conditional} {step.groups * step.config.items >= limit}, "
@@ -166,3 +176,41 @@ def learn_built(keys: Iterable[str], keep: bool = True) -> None:
             _built.add(key)
             if keep:
                 remember(key, True)
+
+
+class MeasuredCosts(NamedTuple):
+    """The constants of a device, the number of plans that they were fitted to, and the date."""
+
+    costs: Costs | CpuCosts
+    plans: int
+    date: str
+
+
+def measured_costs(device: str, runtime: str) -> MeasuredCosts | None:
+    """Return the constants of a device, by its name and its runtime's; None if there are none."""
+    return _parsed_costs(recall(_costs_key(device, runtime)))
+
+
+def keep_costs(device: str, runtime: str, costs: Costs | CpuCosts, plans: int) -> None:
+    """Store constants; if the cache folder cannot be written, log a warning."""
+    entry = {"costs": asdict(costs), "plans": plans, "date": today()}
+    remember(_costs_key(device, runtime), entry)
+
+
+def _costs_key(device: str, runtime: str) -> str:
+    return f"expected times, {device}, {runtime}"
+
+
+def _parsed_costs(entry: Any) -> MeasuredCosts | None:
+    """Return what was kept; None if it lacks constants, has others, or bad ones."""
+    try:
+        values = {str(name): float(value) for name, value in entry["costs"].items()}
+        found = int(entry["plans"]), str(entry["date"])
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if not all(math.isfinite(x) and SMALLEST < x < LARGEST for x in values.values()):
+        return None
+    for kind in KINDS:
+        if values.keys() == {field.name for field in fields(kind)}:
+            return MeasuredCosts(kind(**values), *found)
+    return None

@@ -17,8 +17,7 @@ from typing import Any
 
 from clgemm.core.cache import kept_folder
 from clgemm.core.traits import Identity, short_platform
-from clgemm.kernels import family_named
-from clgemm.kernels.sources import sources_hash
+from clgemm.records.tuned import kernels_hash
 
 FORMAT = 1
 COMMAND = "python -m clgemm verify"
@@ -30,7 +29,7 @@ class Verified:
 
     device: Identity
     family: str
-    kernels: str  # the `verified_hash` when it was verified
+    kernels: str  # the `kernels_hash` when it was verified
     # For each precision: "products", "failures", and "worst", the largest error in units of the
     # bound.
     precisions: Mapping[str, Mapping[str, float]]
@@ -45,13 +44,7 @@ class Verified:
     @property
     def is_current(self) -> bool:
         """Whether the kernels are today's."""
-        return self.kernels == verified_hash(self.family)
-
-
-@functools.cache
-def verified_hash(family: str) -> str:
-    """Return the hash of every kernel that products of a family are compiled from."""
-    return sources_hash(family_named(family).config)
+        return self.kernels == kernels_hash(self.family)
 
 
 def file_name(device: Identity) -> str:

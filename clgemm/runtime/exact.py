@@ -14,8 +14,8 @@ import pyopencl as cl
 
 from clgemm.core.cache import forget_plans, forgettable, warn_once
 from clgemm.core.plan import Plan, expected_us
-from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem, Shape, shape_class
+from clgemm.core.settings import chosen_precision
 from clgemm.core.threads import RejectedError
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device, of_queue, where

@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import pyopencl as cl
 
-from clgemm.hardware.device import Device
+from clgemm.hardware.device import Device, transfer_config
 from clgemm.kernels.finite.plan import count_flags, finite_plan
-from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.execute import BoundCall, execute
 from clgemm.runtime.host_pages import NotInPlaceError
 from clgemm.runtime.operands import HostArray

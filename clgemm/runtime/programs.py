@@ -28,7 +28,7 @@ from clgemm.core.cache import is_writable, make_room, program_cache_folder, repl
 from clgemm.core.config import KernelConfig
 from clgemm.core.threads import non_reentrant
 from clgemm.hardware.device import Device
-from clgemm.hardware.pocl import compiling
+from clgemm.hardware.runtimes import compiling
 from clgemm.kernels.sources import OPTIONS, text_of
 
 log = logging.getLogger(__name__)

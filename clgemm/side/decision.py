@@ -18,7 +18,7 @@ from typing import Any
 
 from clgemm.core.cache import note
 from clgemm.core.problem import broadcast_batch
-from clgemm.core.settings import named
+from clgemm.core.settings import NAMES, VALUES, named, quick_rule
 from clgemm.core.threads import RejectedError
 from clgemm.numpy_rules import COMPLEX64, COMPLEX128, EXACT_KIND, FLOAT64, Request, Sizes
 from clgemm.runtime.operands import own_transpose
@@ -36,7 +36,6 @@ from clgemm.side.counts import (
     counts,
 )
 from clgemm.side.preparation import entries, running
-from clgemm.side.settings import NAMES, VALUES, quick_rule
 
 # Products that take NumPy less than any device's call. NumPy computes a column times a row by a
 # loop of its own, which takes longer.

@@ -18,9 +18,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from clgemm.core.cache import recall, remember
-from clgemm.core.host_blas import blas_label, usable_processors
+from clgemm.core.host import blas_label, gpu_nodes, usable_processors
+from clgemm.core.settings import DEVICE_VARIABLE, chosen_precision, may_prepare, rule
 from clgemm.side.clock import Clock
-from clgemm.side.settings import may_prepare, rule
 
 if TYPE_CHECKING:
     from clgemm.side.decision import Entry
@@ -46,7 +46,6 @@ WORTH = 2.0  # how many openings the last run of the program must have been able
 LONG_US = 1e6  # a product that may be waited for takes longer; others give way to child processes
 LARGE_WORK, LIKELY_RATE = 10**11, 3e4  # multiply-adds; a core's multiply-adds per microsecond
 UNPREPARED_S = 12.0  # the first product of a device that nobody has prepared yet
-NODES = ("nvidia", "kfd", "card", "render")  # in /dev: the beginnings of the names of GPUs
 MOST_STORED = 64  # products of a program
 LONGEST_TIME = 1e12  # a stored number above is none: microseconds, or calls
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 600.0  # after which is tried again what has failed
@@ -213,7 +212,6 @@ class State:
         """Have a child process compute a product, unless one does."""
         if not may_prepare() or entry in self._requests.values():
             return
-        from clgemm.core.precision import chosen_precision
         from clgemm.hardware import trial
 
         # On a busy machine, child processes get no time else.
@@ -291,9 +289,7 @@ class State:
         self._is_opening = True  # a signal's handler may multiply meanwhile, and other threads do
         begun = time.perf_counter()
         try:
-            from clgemm.side import opening
-
-            opening.open_chosen()
+            open_chosen()
         except RecursionError:
             return False
         except MemoryError as error:  # other processes hold it
@@ -390,6 +386,30 @@ def begin() -> None:
         remember(OPENED, True)
 
 
+def load() -> None:
+    """Import what a product on a device takes, and start the drivers meanwhile."""
+    from clgemm.hardware.runtimes import start_drivers
+
+    start_drivers()
+    import clgemm.runtime.finite
+    import clgemm.transfer.call_cache
+    import clgemm.transfer.multiply  # noqa: F401 - for what it imports
+
+
+def open_chosen() -> None:
+    """Open the chosen device.
+
+    Raises
+    ------
+    RuntimeError, ValueError
+        As `clgemm.hardware.choice.chosen`.
+    """
+    load()
+    from clgemm.hardware.choice import chosen
+
+    assert chosen()[0].queue is not None
+
+
 def _opening_s() -> float:
     """Return what opening the device is expected to take this process."""
     return clock.opening_s or OPENING_S
@@ -414,8 +434,6 @@ def _signature(entry: Entry) -> str:
 
 def _product_key(name: str, devices: Any = None) -> str:
     """Return the key of what a product takes on the named devices."""
-    from clgemm.core.precision import chosen_precision
-
     where = "" if devices is None else f" {_identity(devices)}"
     return f"product {name}, {chosen_precision()}{where}, {_machine_key()}"
 
@@ -449,7 +467,7 @@ def _program_key() -> str:
 
 def _machine_key() -> str:
     """Return the key of what is stored of this machine: both sides, as far as is known unopened."""
-    named = os.environ.get("CLGEMM_DEVICE", "")
+    named = os.environ.get(DEVICE_VARIABLE, "")
     return f"sides of {named or 'the default device'}, {_machine()}"
 
 
@@ -457,17 +475,12 @@ def _machine_key() -> str:
 def _machine() -> str:
     """Return what the times on either side depend on, as far as a process sees it at once."""
     found = [os.environ.get(name, "") for name in ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH")]
-    for folder in ("/dev", "/dev/dri", found[0] or found[1] or "/etc/OpenCL/vendors"):
-        names = (name for name in _names(folder) if name.startswith(NODES) or name.endswith(".icd"))
-        found += sorted(names)
+    vendors = found[0] or found[1] or "/etc/OpenCL/vendors"
+    found += gpu_nodes()
+    with contextlib.suppress(OSError):
+        names = os.listdir(vendors)  # noqa: PTH208 - quicker
+        found += sorted(name for name in names if name.endswith(".icd"))
     return f"{blas_label()}, {sys.prefix}, {' '.join(found)}"
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - quicker
-    except OSError:
-        return []
 
 
 @functools.cache

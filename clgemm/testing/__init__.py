@@ -38,12 +38,10 @@ __all__ = [
     "stacks",
 ]
 
-STRATEGIES = ("gemm_problems", "layouts", "matrices", "sides", "stacks")
-
 
 def __getattr__(name: str) -> Any:
     """Import the strategies at their first use: the rest works without Hypothesis."""
-    if name in STRATEGIES:
+    if name in __all__:
         from clgemm.testing import strategies
 
         return getattr(strategies, name)

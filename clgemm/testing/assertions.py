@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 
 UNIT_ROUNDOFF = 2.0**-24
 SMALLEST_NORMAL = 2.0**-126
@@ -34,10 +34,14 @@ def gamma(n: int) -> float:
     return n * UNIT_ROUNDOFF / (1 - n * UNIT_ROUNDOFF)
 
 
+def on_host(array: Any) -> Array:
+    """Return an array, of NumPy or on the device, as one of NumPy."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
 def widened(array: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """Return an array, of NumPy or on the device, as float64 on the host."""
-    on_host = array.get() if hasattr(array, "get") and not isinstance(array, np.ndarray) else array
-    return np.asarray(on_host).astype(np.float64)
+    return on_host(array).astype(np.float64)
 
 
 def finite(array: Array) -> Array:
@@ -213,9 +217,7 @@ def assert_exact_product(result: Any, a: npt.ArrayLike, b: npt.ArrayLike) -> Non
     >>> counts = np.arange(6, dtype=np.int32).reshape(2, 3)
     >>> assert_exact_product(my_matmul(counts, counts.T), counts, counts.T)
     """
-    x, y, found = (
-        np.asarray(each.get() if hasattr(each, "get") else each) for each in (a, b, result)
-    )
+    x, y, found = map(on_host, (a, b, result))
     for name, each in (("a", x), ("b", y)):
         if each.dtype.kind not in "biu":
             raise TypeError(f"{name} has dtype {each.dtype}: only integers and booleans are exact")
@@ -373,7 +375,8 @@ def assert_bitwise_repeatable(
         for array, content in zip(arrays, saved, strict=True):
             array[...] = content
         returned = function(*args, **kwargs)
-        results = [np.array(x, copy=True) for x in _on_host(returned)]
+        each = returned if isinstance(returned, tuple | list) else (returned,)
+        results = [np.array(on_host(x), copy=True) for x in each]
         if number == 0:
             expected = results
             first = results[0] if isinstance(returned, np.ndarray) else returned
@@ -385,11 +388,6 @@ def assert_bitwise_repeatable(
         for one, other in zip(expected, results, strict=True):
             _require_same_bits(one, other, number + 1)
     return first
-
-
-def _on_host(returned: Any) -> Iterator[Array]:
-    for each in returned if isinstance(returned, tuple | list) else (returned,):
-        yield np.asarray(each.get() if hasattr(each, "get") else each)
 
 
 def _require_same_bits(one: Array, other: Array, call: int) -> None:

@@ -20,26 +20,6 @@ FLOAT_BYTES = 4
 SPECIAL = (np.nan, np.inf, -np.inf)
 
 
-def _ones(_: np.random.Generator, shape: Shape) -> Array:
-    """Return ones: what is left out or counted twice changes a sum."""
-    return np.ones(shape)
-
-
-def _integers(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return whole numbers up to 8: their products sum exactly in float32, in any order."""
-    return rng.integers(-8, 9, shape)
-
-
-def _normal(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return normal numbers."""
-    return rng.standard_normal(shape)
-
-
-def _wide(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return numbers over forty powers of two either way."""
-    return rng.uniform(-1, 1, shape) * 2.0 ** rng.integers(-40, 41, shape)
-
-
 def _full_mantissa(rng: np.random.Generator, shape: Shape) -> Array:
     """Return numbers that need all 24 bits: parts of half precision lose the last ones."""
     odd = 2 * rng.integers(0, 2**22, shape) + 1
@@ -61,53 +41,38 @@ def _outlier(rng: np.random.Generator, shape: Shape) -> Array:
     return values
 
 
-def _scaled_rows(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return normal numbers, each row in its own power of two."""
-    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, (*shape[:-1], 1))
+def _scaled(rng: np.random.Generator, shape: Shape, scales: Shape) -> Array:
+    """Return normal numbers times powers of two."""
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, scales)
 
 
-def _scaled_columns(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return normal numbers, each column in its own power of two."""
-    return rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 31, (*shape[:-2], 1, shape[-1]))
+def _near(rng: np.random.Generator, shape: Shape, size: float) -> Array:
+    """Return numbers of both signs, of one to two times a size."""
+    return rng.choice([-1.0, 1.0], shape) * rng.uniform(1, 2, shape) * size
 
 
-def _half_limits(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return numbers at the limits of half precision: 65504, 65520, 2**-14, 2**-24 and beyond."""
-    limits = [65504.0, 65519.0, 65520.0, 131008.0, 2.0**-14, 2.0**-15, 2.0**-24, 2.0**-26]
-    values: Array = rng.choice(limits, shape) * rng.choice([-1.0, 1.0], shape)
-    return values
-
-
-def _signed_zeros(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return mostly zeros of both signs."""
-    return rng.choice([0.0, 0.0, 0.0, -0.0, -0.0, 1.0], shape)
-
-
-def _tiny(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return numbers whose products are just above the smallest normal ones."""
-    return rng.choice([-1.0, 1.0], shape) * rng.uniform(1, 2, shape) * 2.0**-50
-
-
-def _huge(rng: np.random.Generator, shape: Shape) -> Array:
-    """Return numbers whose products come near the largest float32."""
-    return rng.choice([-1.0, 1.0], shape) * rng.uniform(1, 2, shape) * 2.0**56
-
+# The limits of half precision, and what is beyond them.
+HALF_LIMITS = (65504.0, 65519.0, 65520.0, 131008.0, 2.0**-14, 2.0**-15, 2.0**-24, 2.0**-26)
 
 # The simplest first: failing examples shrink towards the front.
 DATA: Mapping[str, Callable[[np.random.Generator, Shape], Array]] = {
-    "ones": _ones,
-    "integers": _integers,
-    "normal": _normal,
-    "wide": _wide,
+    # What is left out or counted twice changes a sum.
+    "ones": lambda _, shape: np.ones(shape),
+    # Whole numbers up to 8: their products sum exactly in float32, in any order.
+    "integers": lambda rng, shape: rng.integers(-8, 9, shape),
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    # Numbers over forty powers of two either way.
+    "wide": lambda rng, shape: rng.uniform(-1, 1, shape) * 2.0 ** rng.integers(-40, 41, shape),
     "full mantissa": _full_mantissa,
     "cancelling": _cancelling,
     "outlier": _outlier,
-    "scaled rows": _scaled_rows,
-    "scaled columns": _scaled_columns,
-    "half limits": _half_limits,
-    "signed zeros": _signed_zeros,
-    "tiny": _tiny,
-    "huge": _huge,
+    "scaled rows": lambda rng, shape: _scaled(rng, shape, (*shape[:-1], 1)),
+    "scaled columns": lambda rng, shape: _scaled(rng, shape, (*shape[:-2], 1, shape[-1])),
+    "half limits": lambda rng, shape: rng.choice(HALF_LIMITS, shape) * rng.choice([-1, 1], shape),
+    "signed zeros": lambda rng, shape: rng.choice([0.0, 0.0, 0.0, -0.0, -0.0, 1.0], shape),
+    # Their products are just above the smallest normal numbers, or near the largest float32.
+    "tiny": lambda rng, shape: _near(rng, shape, 2.0**-50),
+    "huge": lambda rng, shape: _near(rng, shape, 2.0**56),
 }
 # Products of these sum exactly in float32, in any order, for k up to 2**17.
 EXACT = ("ones", "integers", "signed zeros")

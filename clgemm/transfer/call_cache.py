@@ -17,7 +17,7 @@ import pyopencl.tools
 from pyopencl.array import Array as DeviceArray
 
 from clgemm.core.cache import note, on_forget
-from clgemm.core.precision import chosen_precision
+from clgemm.core.settings import chosen_precision
 from clgemm.hardware.choice import chosen
 from clgemm.hardware.forks import keep_in_children, require_unforked
 from clgemm.kernels.exact.types import RESULTS

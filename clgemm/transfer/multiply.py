@@ -15,16 +15,15 @@ import numpy as np
 import pyopencl as cl
 import pyopencl.array
 
-from clgemm.core.precision import chosen_precision
 from clgemm.core.problem import Problem, Triangles
+from clgemm.core.settings import chosen_precision
 from clgemm.core.threads import RejectedError, is_within
 from clgemm.hardware.choice import BrokenDeviceError, chosen, takes_addresses
-from clgemm.hardware.device import Device, of_queue
+from clgemm.hardware.device import Device, of_queue, transfer_config
 from clgemm.kernels.exact.types import Types
 from clgemm.kernels.pack.plan import copy_plan
 from clgemm.planning.cut import is_cut, parts, takes_seconds
 from clgemm.planning.planner import triangle_rows
-from clgemm.planning.transfers import transfer_config
 from clgemm.runtime import exact
 from clgemm.runtime.execute import BoundCall, bind, bind_in_place, execute, is_long
 from clgemm.runtime.finite import watched

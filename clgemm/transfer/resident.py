@@ -19,10 +19,9 @@ import pyopencl as cl
 
 from clgemm.core.threads import ForkableLock
 from clgemm.hardware.choice import chosen
-from clgemm.hardware.device import Device
+from clgemm.hardware.device import Device, transfer_config
 from clgemm.hardware.forks import keep_in_children, require_unforked
 from clgemm.kernels.exact.types import RESULTS
-from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.digests import ROW, Comparison, Digests, Part, digests
 from clgemm.runtime.operands import (
     AnyArray,

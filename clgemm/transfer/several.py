@@ -16,9 +16,8 @@ import numpy as np
 from clgemm.core.costs import joined
 from clgemm.core.threads import is_within
 from clgemm.core.transfer import GRAIN
-from clgemm.hardware.device import Device
+from clgemm.hardware.device import Device, transfer_config
 from clgemm.planning.planner import instructions_of
-from clgemm.planning.transfers import transfer_config
 from clgemm.runtime.operands import HostArray, with_axes
 from clgemm.transfer.resident import NO_COPIES, any_held, containing
 from clgemm.transfer.staging import Staging

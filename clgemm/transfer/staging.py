@@ -20,8 +20,7 @@ import pyopencl as cl
 from clgemm.core.problem import FLOAT_BYTES
 from clgemm.core.threads import NestedCallError
 from clgemm.core.transfer import TransferConfig
-from clgemm.hardware.device import Device
-from clgemm.planning.transfers import default_config, transfer_config
+from clgemm.hardware.device import Device, default_config, transfer_config
 from clgemm.runtime import kept_memory
 from clgemm.runtime.operands import HostArray
 from clgemm.runtime.waiting import finish

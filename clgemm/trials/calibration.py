@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import zip_longest
@@ -28,7 +28,7 @@ from clgemm.core.problem import Layout, Problem, Shape
 from clgemm.core.traits import Limits
 from clgemm.hardware.device import Device
 from clgemm.planning import planner
-from clgemm.records.costs import keep, measured_costs
+from clgemm.records.verdicts import keep_costs, measured_costs
 from clgemm.runtime.operands import Matrix
 from clgemm.runtime.workspace import workspace
 
@@ -234,7 +234,7 @@ def calibrate(device: Device) -> int:
     timed = timed_plans(device, CALIBRATION_S, LONGEST_US, has_core)
     found = fitted(timed, device.limits)
     if timed and (found is not None or all(looks)):
-        keep(device.name, device.runtime, found or device.limits.costs, len(timed))
+        keep_costs(device.name, device.runtime, found or device.limits.costs, len(timed))
         forget_plans()
     return len(timed)
 
@@ -299,12 +299,8 @@ def _plans(device: Device, shape: Shape) -> list[tuple[Plan, bool]]:
                     plans.append((planner.make_plan(device, part, family, choice), is_turned))
                 plans.sort(key=lambda found: expected_us(found[0], device.limits))
                 by_family[family.name] = plans
-    return list(_in_turns(list(by_family.values())))[:PLANS_OF_A_PRODUCT]
-
-
-def _in_turns(lists: Sequence[Sequence[tuple[Plan, bool]]]) -> Iterator[tuple[Plan, bool]]:
-    for row in zip_longest(*lists):
-        yield from (found for found in row if found is not None)
+    in_turns = (found for row in zip_longest(*by_family.values()) for found in row)
+    return list(filter(None, in_turns))[:PLANS_OF_A_PRODUCT]
 
 
 def _matrices(device: Device, shape: Shape) -> dict[str, Matrix]:

@@ -19,14 +19,13 @@ from clgemm.core.problem import Shape
 from clgemm.hardware.choice import find_devices, get_devices
 from clgemm.hardware.device import Device, identify, identity
 from clgemm.kernels import OTHER_DTYPES
-from clgemm.output import require_picture, written
-from clgemm.records import costs, tuned
+from clgemm.records import tuned, verdicts
 from clgemm.records.tuned import Record, as_json
 from clgemm.runtime import exact
-from clgemm.terminal import duration, figure, meter, print_table
+from clgemm.terminal import duration, figure, meter, print_table, require_picture, written
 from clgemm.trials.calibration import fitted, timed_plans
 from clgemm.tuning.session import Session, tasks_for
-from clgemm.tuning.trials import Trials
+from clgemm.tuning.trials import Trials, draw
 
 INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
 MINUTES, FLOAT32 = 10.0, "float32"
@@ -88,9 +87,8 @@ def tune(
     wanted = None if shapes is None else [_shape(sizes) for sizes in shapes]
     named = _dtypes(dtypes, chosen)
     with trial_child(identity(chosen)) as child:
-        seconds = _seconds_of_costs(chosen, wanted, named, minutes)
-        session = Session(chosen, child, 60 * minutes - seconds)
-        if note := _run(session, wanted, named, minutes):
+        session = Session(chosen, child, 60 * minutes)
+        if note := _run(session, wanted, named):
             log.warning("%s", note)
     return session.found
 
@@ -113,28 +111,23 @@ def _dtypes(wanted: Sequence[Any], device: Device) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _seconds_of_costs(
-    device: Device, shapes: Sequence[Shape] | None, dtypes: Sequence[str], minutes: float
-) -> float:
-    """Return the time for measuring what launches cost: 0 unless all of float32 is tuned."""
-    if shapes is not None or FLOAT32 not in dtypes or not device.traits.has_cost_model:
-        return 0.0
-    return min(COSTS_SECONDS, COSTS_SHARE * 60 * minutes)
+def _run(session: Session, shapes: Sequence[Shape] | None, dtypes: Sequence[str]) -> str:
+    """Search, and measure what launches cost; return a note on what there was no time for.
 
-
-def _run(
-    session: Session, shapes: Sequence[Shape] | None, dtypes: Sequence[str], minutes: float
-) -> str:
-    """Search, and measure what launches cost; return a note on what there was no time for."""
-    device = session.device
+    What launches cost is measured if all of float32 is tuned, in a part of the session's time.
+    """
+    device, minutes, seconds = session.device, session.seconds / 60, 0.0
+    if shapes is None and FLOAT32 in dtypes and device.traits.has_cost_model:
+        seconds = min(COSTS_SECONDS, COSTS_SHARE * session.seconds)
+        session.seconds -= seconds
     tasks = tasks_for(device, shapes, dtypes)
     try:
         session.run(tasks)
-        if seconds := _seconds_of_costs(device, shapes, dtypes, minutes):
+        if seconds:
             session.say("measuring what launches cost")
             timed = timed_plans(device, seconds)
             if (found := fitted(timed, device.limits)) is not None:
-                costs.keep(device.name, device.runtime, found, len(timed))
+                verdicts.keep_costs(device.name, device.runtime, found, len(timed))
     finally:
         forget_plans()  # products of this process use the new records
     names = [f"{task.family} {task.shape_class}" for task in session.left_out]
@@ -253,8 +246,6 @@ def _show(device: Device, wanted: Path | Literal[False]) -> int:
         require_picture("--show", path, extra="tune")
     if not trials.all:
         raise ValueError(f"nothing has been tried on {device!r}: {trials.path} does not exist")
-    from clgemm.tuning.plot import draw
-
     if not written(path, lambda file: draw(trials, device.name, file)):
         return 1
     print(path)
@@ -288,11 +279,9 @@ def _tune(device: Device, dtypes: Sequence[str], args: argparse.Namespace) -> in
     print(f"{device!r}: {told}", flush=True)
     code, note = 0, ""
     with trial_child(identity(device)) as child:
-        wanted = args.shapes, dtypes, args.budget
-        seconds = 60 * args.budget - _seconds_of_costs(device, *wanted)
-        session = Session(device, child, seconds, args.afresh, meter())
+        session = Session(device, child, 60 * args.budget, args.afresh, meter())
         try:
-            note = _run(session, *wanted)
+            note = _run(session, args.shapes, dtypes)
         except KeyboardInterrupt:
             code = INTERRUPTED
     print_table(

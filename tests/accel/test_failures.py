@@ -21,7 +21,7 @@ from clgemm.accel.failures import Failures, RunningProducts, is_near_recursion_l
 from clgemm.hardware import choice
 from clgemm.hardware.choice import BrokenDeviceError, NoDeviceError
 from clgemm.runtime.readiness import NotReadyError
-from clgemm.side import counts, decision, opening, preparation
+from clgemm.side import counts, decision, preparation
 
 CALLS = {
     "operator": lambda a, b: a @ b,
@@ -382,7 +382,7 @@ def multiply_where_opening_fails(error, monkeypatch, caplog):
         raise error
 
     tried = []
-    monkeypatch.setattr(opening, "open_chosen", fail)
+    monkeypatch.setattr(preparation, "open_chosen", fail)
     monkeypatch.setattr(preparation, "START_US", 0.0)
     monkeypatch.setattr(preparation.State, "_pays", lambda _: True)
     with caplog.at_level(logging.WARNING, "clgemm"), enabled():
@@ -429,7 +429,7 @@ def test_an_opening_near_the_recursion_limit_gives_no_device_up(ready, monkeypat
 
     with enabled(), caplog.at_level(logging.WARNING, "clgemm"):
         with monkeypatch.context() as patch:
-            patch.setattr(opening, "open_chosen", fail)
+            patch.setattr(preparation, "open_chosen", fail)
             np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
         np.testing.assert_array_equal(LEFT @ RIGHT, LARGE_EXACT)
     assert not caplog.records

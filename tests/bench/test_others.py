@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.bench import other_products, startup
+from clgemm.bench import other_products, programs
 from clgemm.hardware.choice import get_device
 
 
@@ -16,12 +16,12 @@ from clgemm.hardware.choice import get_device
 def few_runs(monkeypatch):
     """One process of each kind, and one round of tiny calls."""
     for name in ("RUNS", "WARM_RUNS", "CALLS", "ROUNDS"):
-        monkeypatch.setattr(startup, name, 1)
+        monkeypatch.setattr(programs, name, 1)
 
 
 def test_new_processes_and_tiny_calls_are_timed(few_runs, monkeypatch, tmp_path, capsys):
     """``--startup`` prints and writes the times of programs, cold and warm, and of tiny calls."""
-    monkeypatch.setattr(startup, "PROGRAMS", {"NumPy": startup.PROGRAMS["NumPy"]})
+    monkeypatch.setattr(programs, "FIRST_PRODUCTS", {"NumPy": programs.FIRST_PRODUCTS["NumPy"]})
     file = tmp_path / "s.json"
     assert main(["bench", "--startup", "--json", str(file)]) == 0
     printed = capsys.readouterr().out
@@ -31,13 +31,13 @@ def test_new_processes_and_tiny_calls_are_timed(few_runs, monkeypatch, tmp_path,
     assert set(found["first products"]["NumPy"]) == {"cold", "warm"}
     for numpy_s, all_s, product_s in found["first products"]["NumPy"].values():
         assert 0 < numpy_s <= all_s <= product_s < 100
-    assert [row["n"] for row in found["tiny calls"]] == list(startup.TINY)
+    assert [row["n"] for row in found["tiny calls"]] == list(programs.TINY)
     assert all(ns > 0 for row in found["tiny calls"] for ns in row["ns_per_call"].values())
 
 
 def test_a_program_that_fails_is_said(few_runs, monkeypatch, capsys):
     """Its last line of errors is shown, and it has no figures."""
-    monkeypatch.setattr(startup, "PROGRAMS", {"bad": "raise RuntimeError('planted')"})
+    monkeypatch.setattr(programs, "FIRST_PRODUCTS", {"bad": "raise RuntimeError('planted')"})
     assert main(["bench", "--startup"]) == 0
     printed = capsys.readouterr()
     assert "RuntimeError: planted" in printed.err
@@ -46,7 +46,7 @@ def test_a_program_that_fails_is_said(few_runs, monkeypatch, capsys):
 
 def test_caches_are_kept_apart(tmp_path):
     """Each cache of compiled programs has its folder inside the given one."""
-    variables = startup.made_folders(tmp_path)
+    variables = programs.made_folders(tmp_path)
     assert {"CLGEMM_CACHE_DIR", "POCL_CACHE_DIR", "CUDA_CACHE_PATH"} <= set(variables)
     folders = list(map(Path, variables.values()))
     assert all(folder.is_dir() and folder.parent == tmp_path for folder in folders)

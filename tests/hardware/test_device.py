@@ -12,7 +12,7 @@ from clgemm.core.costs import H200
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import find, identify, identity
 from clgemm.hardware.traits import POCL, register_width
-from clgemm.records import costs
+from clgemm.records import verdicts
 
 
 def test_gpus_come_before_cpus():
@@ -29,7 +29,7 @@ def test_measured_costs_are_among_the_limits(device, tmp_path, monkeypatch):
         forget_plans()
         mine = clgemm.Device(device.cl_device)
         assert mine.limits.costs == mine.traits.limits.costs == H200
-        costs.keep(mine.name, mine.runtime, slow, 30)
+        verdicts.keep_costs(mine.name, mine.runtime, slow, 30)
         forget_plans()
         assert mine.limits.costs == mine.traits.limits.costs == slow
         assert replace(mine.limits, costs=H200) == replace(device.limits, costs=H200)

@@ -16,7 +16,7 @@ import workers
 from stand_ins import compile_plainly
 
 import clgemm
-from clgemm.bench.draws import Bounds, random_cases
+from clgemm.bench.cases import Bounds, random_cases
 from clgemm.core.cache import forget_plans
 from clgemm.core.config import Launch
 from clgemm.core.costs import H200

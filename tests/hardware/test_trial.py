@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import errno
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import workers
 from workers import begin_anew
 
 import clgemm
+from clgemm.core.child import error_text
 from clgemm.core.settings import named
 from clgemm.hardware import choice, runtimes, supervisor, trial
 from clgemm.hardware.device import identity, where
@@ -117,6 +119,14 @@ def test_what_is_not_the_devices_fault_is_no_verdict(fault, plant, caplog):
 def test_wants_are_no_verdict(text):
     """What a driver says where memory or processes are short is not the device's fault."""
     assert worker._is_passing(cl.RuntimeError(text), text)
+
+
+@pytest.mark.parametrize("name", ["ENOSPC", "EDQUOT", "EROFS", "EMFILE", "ENFILE", "EAGAIN"])
+def test_wants_of_the_system_are_no_verdict(name):
+    """Nor is a want of disk space, files or processes, which has another text."""
+    number = getattr(errno, name)
+    error = OSError(number, os.strerror(number), "file")
+    assert worker._is_passing(error, error_text(error))
 
 
 def stored():

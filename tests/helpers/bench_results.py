@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from clgemm.bench import report
-from clgemm.bench.cases import Case
+from clgemm.bench.cases import Bounds, Case, random_cases
 from clgemm.bench.contenders import DEVICE, HOST, ROUTED
-from clgemm.bench.draws import Bounds, random_cases
 from clgemm.bench.rounds import Outcome
 from clgemm.bench.survey import SurveyReport
 

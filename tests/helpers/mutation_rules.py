@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PLANNING = ("planner.py", "bounded.py", "cut.py", "transfers.py")
+PLANNING = ("planner.py", "bounded.py", "cut.py")
 CORE = ("problem.py", "plan.py", "transfer.py")
 
 

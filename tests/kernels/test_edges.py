@@ -16,6 +16,7 @@ from kernels.test_kernels import FMA, ODD_TILES, WIDE, force, name
 from strategies import integers
 
 import clgemm
+from clgemm import verify
 from clgemm.hardware.device import Device, identity
 from clgemm.hardware.traits import POCL
 from clgemm.kernels.tiled.family import TILED
@@ -23,7 +24,6 @@ from clgemm.planning import planner
 from clgemm.records.tuned import choice_as_dict
 from clgemm.runtime import workspace as workspace_module
 from clgemm.runtime.workspace import Workspace
-from clgemm.verify import checks
 
 GUARD_BYTES, GUARD = 2**16, 0x5A
 FAMILIES = [family.name for family in planner.FAMILIES if not family.instructions]
@@ -68,11 +68,11 @@ def test_every_default_config_launches_and_keeps_to_its_memory(name, guarded):
     family = next(x for x in planner.FAMILIES if x.name == name)
     if family not in planner.families(device):
         pytest.skip("the device is not given this family")
-    tally, left = checks.Tally(), iter([True] * PRODUCTS)
+    tally, left = verify.Tally(), iter([True] * PRODUCTS)
     rng = np.random.default_rng(27)
-    checks.verify_family(device, family, tally, rng, lambda: next(left, False))
+    verify.verify_family(device, family, tally, rng, lambda: next(left, False))
     assert tally.failures == 0, tally.messages
-    defaults = (x for shape in checks.SHAPES for x in family.defaults(shape, device.traits))
+    defaults = (x for shape in verify.SHAPES for x in family.defaults(shape, device.traits))
     assert all(choice_as_dict(choice) in tally.configs[name] for choice in defaults)
     assert broken(made) == []
 

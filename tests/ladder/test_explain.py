@@ -8,11 +8,10 @@ import pytest
 
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
-from clgemm.ladder import opencl
 from clgemm.ladder.explain import BY_DRIVER, compiled, registers_in
+from clgemm.ladder.measure import kernel_text, opencl_target
 from clgemm.ladder.rung import Shape, count
 from clgemm.ladder.rungs import RUNGS, configure
-from clgemm.ladder.story import kernel_text
 
 M, N, K = SHAPE = Shape(32, 16, 24)
 BLOCKS = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4}
@@ -156,7 +155,7 @@ def test_registers_are_those_of_the_kernel():
 def test_the_driver_finds_the_counted_local_memory(device):
     """The driver's local memory of a work-group is at least what the formula says."""
     small = {"tile_m": 16, "tile_n": 16, "tile_k": 8, "work_m": 2, "work_n": 4}
-    rung = configure(6, SHAPE._replace(k=32), opencl.target(device), **small)
+    rung = configure(6, SHAPE._replace(k=32), opencl_target(device), **small)
     said = compiled(device, rung)[BY_DRIVER[0]]
     assert rung.local_memory_bytes == 4 * 8 * (16 + 16)
     assert said is None or said >= rung.local_memory_bytes

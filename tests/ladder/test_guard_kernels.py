@@ -13,7 +13,7 @@ import pytest
 
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
-from clgemm.ladder.story import kernel_text
+from clgemm.ladder.measure import kernel_text
 from clgemm.runtime import programs
 
 SIDE, TILE_K = 128, 64

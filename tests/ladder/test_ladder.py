@@ -20,8 +20,8 @@ from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
 from clgemm.hardware.device import Device
 from clgemm.hardware.traits import POCL
-from clgemm.ladder import cuda, opencl, story
-from clgemm.ladder.measure import expected_seconds, integer_product
+from clgemm.ladder import command, measure
+from clgemm.ladder.measure import expected_seconds, integer_product, opencl_target
 from clgemm.ladder.rung import Rung, Shape, Target
 from clgemm.ladder.rungs import RUNGS, TUTORIAL_NAMES, configure
 
@@ -52,16 +52,16 @@ def toolchains() -> list[Toolchain]:
     found = [
         Toolchain(
             f"{d.platform.split(',')[0]}-{d.name}",
-            opencl.target(d),
-            lambda *args, device=d: opencl.Product(device, *args),
+            opencl_target(d),
+            lambda *args, device=d: measure.OpenclProduct(device, *args),
             "Oclgrind" in d.name or is_pocl,
             is_pocl,
         )
         for d in devices()
         for is_pocl in [len(devices()) > 1 and d.platform.startswith(POCL)]
     ]
-    if not cuda.why_not():
-        found.append(Toolchain("CUDA", cuda.target(), cuda.Product, False))
+    if not measure.cuda_problem():
+        found.append(Toolchain("CUDA", measure.cuda_target(), measure.CudaProduct, False))
     return found
 
 
@@ -74,14 +74,14 @@ def no_memory_is_reused():
     """Keep all buffers, since Oclgrind reports false errors for memory that is freed and reused."""
     held = []
 
-    class Held(opencl.Product):
+    class Held(measure.OpenclProduct):
         def __init__(self, *args):
             super().__init__(*args)
             held.append(self)
 
     with pytest.MonkeyPatch.context() as patch:
         if any(t.simulated for t in TOOLCHAINS):
-            patch.setattr(opencl, "Product", Held)
+            patch.setattr(measure, "OpenclProduct", Held)
         yield
 
 
@@ -395,7 +395,7 @@ def test_the_tutorials_configuration_is_the_default():
 def test_kernel_files_name_their_macros(kind):
     """A kernel file has an #error for each of the macros that its rung defines, and no others."""
     rung = configure(kind.number, LARGER_CUBE, TENSOR_GPU)
-    text = story.source(rung)
+    text = measure.source(rung)
     demanded = re.findall(r'#ifndef (\w+)\n#error "\1: ', text)
     assert sorted(demanded) == sorted(rung.macros(TENSOR_GPU))
     assert kind.file.startswith(f"{kind.number:02}_")
@@ -484,10 +484,9 @@ def climbed(scale=1.0, **peers):
     return SimpleNamespace(
         device="D",
         n=4096,
-        results=[
-            SimpleNamespace(rung=SimpleNamespace(number=n), gflops=scale * n, toolchain="OpenCL")
-            for n in range(1, len(RUNGS) + 1)
-        ],
+        results={
+            (n, "OpenCL"): SimpleNamespace(gflops=scale * n) for n in range(1, len(RUNGS) + 1)
+        },
         peers=[SimpleNamespace(name=name, gflops=gflops) for name, gflops in peers.items()],
     )
 
@@ -497,10 +496,8 @@ def test_the_picture_has_all_figures():
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from clgemm.ladder import plot
-
     peers = {"NumPy on the host": 10.0, "clgemm.sgemm": 10.1, "cuBLAS": 1020.0}
-    figure = plot.picture(climbed(**peers))
+    figure = command.picture(climbed(**peers))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer = canvas.get_renderer()
@@ -520,9 +517,7 @@ def test_small_figures_have_ticks_of_their_own():
     pytest.importorskip("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    from clgemm.ladder import plot
-
-    figure = plot.picture(climbed(0.3))
+    figure = command.picture(climbed(0.3))
     FigureCanvasAgg(figure).draw()
     ticks = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert len(ticks) == len(set(ticks)) > 3

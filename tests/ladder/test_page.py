@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from clgemm.__main__ import main
-from clgemm.ladder.page import page, shipped
+from clgemm.ladder.explain import page, shipped, step, story, wgsl_names
+from clgemm.ladder.measure import kernel_text
 from clgemm.ladder.rungs import RUNGS
-from clgemm.ladder.story import kernel_text, step, story, wgsl_names
 
 PATIENCE_MS = 120_000  # for SwiftShader beside other test processes
 SMALL = "64"  # a multiple of every tile

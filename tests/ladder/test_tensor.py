@@ -11,12 +11,11 @@ import pytest
 
 from clgemm.__main__ import main
 from clgemm.hardware.choice import devices
-from clgemm.ladder import opencl
+from clgemm.ladder import measure
 from clgemm.ladder.explain import H200
-from clgemm.ladder.measure import Problem
+from clgemm.ladder.measure import Problem, kernel_text, opencl_target
 from clgemm.ladder.rung import Shape, count
 from clgemm.ladder.rungs import RUNGS, configure
-from clgemm.ladder.story import kernel_text
 
 TENSOR = [17, 18, 19, 20]
 U = 2.0**-24
@@ -180,7 +179,7 @@ GUARDED = {
 @pytest.mark.parametrize("name", GUARDED)
 def test_the_guard_keeps_the_bound_on_the_device(device, name):
     """Rung 20 keeps gamma(k) for every input, by its fallback if needed, or is refused."""
-    shape, target = Shape(256, 128, 512), opencl.target(device)
+    shape, target = Shape(256, 128, 512), opencl_target(device)
     if RUNGS[19].missing(target):
         with pytest.raises(ValueError, match=r"needs an NVIDIA GPU of compute capability 9\.0"):
             configure(20, shape, target)
@@ -191,7 +190,7 @@ def test_the_guard_keeps_the_bound_on_the_device(device, name):
     b = np.asfortranarray(rng.standard_normal((shape.k, shape.n)), np.float32)
     change(a)
     rung = configure(20, shape, target)
-    product = opencl.Product(device, rung, shape)
+    product = measure.OpenclProduct(device, rung, shape)
     product.write("a", a)
     product.write("b", b)
     product.run()
@@ -299,7 +298,7 @@ def test_work_groups_are_as_many_as_asked():
 
 def test_rungs_that_cannot_run_are_shown(tmp_path, capsys):
     """A rung that the device cannot run is in the table and in the JSON with the reason."""
-    absent = [n for n in (1, 17, 20) if RUNGS[n - 1].missing(opencl.target(devices()[0]))]
+    absent = [n for n in (1, 17, 20) if RUNGS[n - 1].missing(opencl_target(devices()[0]))]
     file = tmp_path / "l.json"
     size = "16" if absent == [17, 20] else "512"  # quick where rung 1 runs alone
     arguments = ["ladder", "--device", "0", "--size", size, "--repeat", "1", "--json", str(file)]
@@ -362,10 +361,10 @@ def test_sub_groups_multiply_the_blocks_of_the_instruction(monkeypatch, device, 
         text, found = re.subn(pattern, lambda _, x=change: x, text, flags=re.DOTALL | re.MULTILINE)
         assert found, pattern
     assert "asm" not in text
-    monkeypatch.setattr(opencl, "source", lambda _: text)
+    monkeypatch.setattr(measure, "source", lambda _: text)
     shape = Shape(2 * rung.tile_m, 2 * rung.tile_n, 3 * rung.tile_k)
     problem = Problem(shape, rung.dtype)
-    product = opencl.Product(device, rung, shape)
+    product = measure.OpenclProduct(device, rung, shape)
     product.write("a", problem.a)
     product.write("b", problem.b)
     product.run()
@@ -378,7 +377,7 @@ def test_explain_tells_a_rung_that_cannot_run(number, capsys):
     assert main(["ladder", "--explain", str(number), "--size", "512"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"Rung {number}: {RUNGS[number - 1].title}")
-    is_missing = RUNGS[number - 1].missing(opencl.target(devices()[0])) != ""
+    is_missing = RUNGS[number - 1].missing(opencl_target(devices()[0])) != ""
     assert ("\nCannot run here: it needs an NVIDIA GPU" in printed) is is_missing
     assert "\nNew: " in printed
     assert f"rung {number} with " in printed

@@ -12,6 +12,7 @@ from strategies import GPU_LIMITS
 from clgemm.core.traits import Identity, Traits
 from clgemm.kernels import FAMILIES
 from clgemm.records import verified
+from clgemm.records.tuned import kernels_hash
 from clgemm.records.verified import (
     COMMAND,
     Verified,
@@ -19,7 +20,6 @@ from clgemm.records.verified import (
     file_name,
     read,
     verification,
-    verified_hash,
 )
 
 FOLDER = Path(__file__).resolve().parents[2] / "verified"
@@ -32,7 +32,7 @@ GPUS = [
 ON_GPUS = {family.name for family in FAMILIES if any(family.runs_on(x) for x in GPUS)}
 H200 = Identity("NVIDIA H200", "GPU", "NVIDIA", "NVIDIA CUDA, 13", "580", "compute capability 9.0")
 COUNTS = {"strict": {"products": 5.0, "failures": 0.0, "worst": 0.25}}
-TILED = Verified(H200, "tiled", verified_hash("tiled"), COUNTS, "2026-11-01")
+TILED = Verified(H200, "tiled", kernels_hash("tiled"), COUNTS, "2026-11-01")
 
 
 def on_gpu(record):
@@ -88,7 +88,7 @@ def test_a_changed_kernel_is_named_with_the_command(monkeypatch):
         replace(old, device=H200._replace(name="llvmpipe (LLVM 15)")),
     ):
         assert outdated_on_gpus((other,)) == []
-    monkeypatch.setattr(verified, "verified_hash", lambda _: "f" * 16)
+    monkeypatch.setattr(verified, "kernels_hash", lambda _: "f" * 16)
     assert len(outdated_on_gpus((TILED,))) == 1
 
 

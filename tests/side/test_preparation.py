@@ -326,7 +326,7 @@ def test_a_device_without_room_is_opened_later(supervisor, elapsed, monkeypatch)
         if len(attempts) == 1:
             raise MemoryError("no room for this process now")
 
-    monkeypatch.setattr("clgemm.side.opening.open_chosen", has_no_room)
+    monkeypatch.setattr("clgemm.side.preparation.open_chosen", has_no_room)
     assert not preparation.state.open()
     assert not preparation.state.open()
     elapsed[0] += 11

@@ -62,7 +62,7 @@ def test_the_marker_sets_the_precision(run):
     result = run(
         """
         import pytest
-        from clgemm.core.precision import chosen_precision
+        from clgemm.core.settings import chosen_precision
 
         @pytest.fixture
         def seen():

@@ -22,7 +22,7 @@ from whole_numbers import whole
 
 import clgemm
 from clgemm import accel
-from clgemm.bench.worker import Server
+from clgemm.bench.rounds import Server
 from clgemm.core.settings import named
 from clgemm.hardware import choice
 from clgemm.hardware import device as hardware_device

@@ -18,7 +18,7 @@ from strategies import problems, reals
 import clgemm
 from clgemm.core.threads import is_within
 from clgemm.core.transfer import make_stream
-from clgemm.planning.transfers import transfer_config
+from clgemm.hardware.device import transfer_config
 from clgemm.runtime.finite import watched
 from clgemm.runtime.workspace import Workspace, workspace
 from clgemm.transfer import multiply, tiles
@@ -309,7 +309,7 @@ def settled():
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         gc.collect()
-        if not any(isinstance(x, (tiles.Call, tiles.Copier)) for x in gc.get_objects()):
+        if not any(type(x) in (tiles.Call, tiles.Copier) for x in gc.get_objects()):
             return True
         time.sleep(0.01)
     return False

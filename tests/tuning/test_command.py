@@ -163,7 +163,7 @@ def test_costs_are_measured_where_plans_are_chosen_by_them(clock, monkeypatch, c
 
     monkeypatch.setattr(type(empty.traits), "has_cost_model", True)
     monkeypatch.setattr(command, "timed_plans", timed)
-    monkeypatch.setattr(command.costs, "keep", lambda *arguments: kept.append(arguments))
+    monkeypatch.setattr(command.verdicts, "keep_costs", lambda *arguments: kept.append(arguments))
     monkeypatch.setattr(command, "trial_child", lambda _: contextlib.nullcontext(clock))
     for found in (None, "costs"):
         monkeypatch.setattr(command, "fitted", lambda *_, found=found: found)

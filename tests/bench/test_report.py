@@ -9,9 +9,9 @@ from bench_results import CUBE, fake_report, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.bench import plot
 from clgemm.bench.cases import Case, default_cases
 from clgemm.bench.contenders import DEVICE, HOST
+from clgemm.bench.report import MARKERS, draw, picture, spread_out
 from clgemm.bench.rounds import Outcome
 
 
@@ -19,7 +19,7 @@ def test_pictures_of_little(tmp_path):
     """A report without a peak or a right result can be drawn."""
     bad = fake_report([(CUBE, {HOST: [outcome(failure="boom")], DEVICE: [outcome(worst=9)]})])
     bad.roofs = {"failures": ["no peak"]}
-    plot.draw(bad, tmp_path / "b.png")
+    draw(bad, tmp_path / "b.png")
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -50,7 +50,7 @@ def whole_report(noise=1.1):
 
 def points(axes):
     """Return the places of the markers of axes on the page."""
-    lines = [line for line in axes.get_lines() if line.get_marker() in plot.MARKERS.values()]
+    lines = [line for line in axes.get_lines() if line.get_marker() in MARKERS.values()]
     return [place for line in lines for place in line.get_transform().transform(line.get_xydata())]
 
 
@@ -59,7 +59,7 @@ def test_each_shape_of_the_roofline_is_named():
     pytest.importorskip("matplotlib")
     from matplotlib.text import Text
 
-    figure = plot.picture(whole_report())
+    figure = picture(whole_report())
     renderer = drawn(figure)
     axes = figure.subfigs[0].subfigs[0].axes[0]
     names = [text for text in axes.texts if text.get_rotation() == 90]
@@ -84,7 +84,7 @@ def test_labels_are_of_what_is_drawn():
     for outcomes in report.results[0][1].values():
         for each in outcomes:
             each.failure = "skipped: too long"
-    figure = plot.picture(report)
+    figure = picture(report)
     axes = figure.subfigs[0].subfigs[0].axes[0]
     assert "64" not in [text.get_text() for text in axes.texts]
     assert "128" in [text.get_text() for text in axes.texts]
@@ -93,7 +93,7 @@ def test_labels_are_of_what_is_drawn():
 def test_legends_cover_no_point():
     """Legends are outside all axes, where no point lies."""
     pytest.importorskip("matplotlib")
-    figure = plot.picture(whole_report())
+    figure = picture(whole_report())
     renderer = drawn(figure)
     left, right = figure.subfigs[0].subfigs
     below = figure.subfigs[1].axes[0]
@@ -113,7 +113,7 @@ def test_a_ratio_has_the_range_of_its_rounds():
     case = Case("rectangular", 6, 3, 4)
     ours = Outcome("clgemm", case, [1.0] * 3, 0, 0.1)
     numpy = Outcome("NumPy", case, [2.0, 90.0, 100.0], 0, 0.1)
-    figure = plot.picture(fake_report([(case, {HOST: [ours, numpy]})]))
+    figure = picture(fake_report([(case, {HOST: [ours, numpy]})]))
     drawn(figure)
     axes = figure.subfigs[1].axes[0]
     assert any(line.get_xydata().tolist() == [[0.0, 90.0]] for line in axes.get_lines())
@@ -126,7 +126,7 @@ def test_a_ratio_has_the_range_of_its_rounds():
 @given(st.lists(st.floats(0, 1), max_size=25).map(sorted), st.sampled_from([0.0, 0.01, 0.026, 0.3]))
 def test_labels_are_spread_out(places, gap):
     """Labels get a gap between neighbours, and labels that are far apart do not move."""
-    found = plot.spread_out(places, gap)
+    found = spread_out(places, gap)
     assert all(b - a > gap - 1e-9 for a, b in pairwise(found))
     for number, place in enumerate(places):
         others = places[:number] + places[number + 1 :]

@@ -1,16 +1,23 @@
-"""What is verified on a device, with random operands: each kernel family, and the contract.
+"""``python -m clgemm verify``: runs clgemm's contract on a device and writes a record of it.
 
-A family multiplies with every config that it may be used with. The contract is what holds for every
-call of the public functions.
+Operands are random. Each kernel family multiplies with every config that it may be used with. The
+contract is what holds for every call of the public functions.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import json
 import math
+import platform
+import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,20 +25,26 @@ import numpy.typing as npt
 import pyopencl as cl
 import pyopencl.array as cl_array
 
+from clgemm import __version__
 from clgemm.blas import gemm, sgemm
-from clgemm.core.precision import PRECISIONS, Precision, precision
 from clgemm.core.problem import Problem, Shape
+from clgemm.core.settings import PRECISIONS, Precision, precision
+from clgemm.core.traits import Identity
 from clgemm.core.transfer import TransferConfig
 from clgemm.hardware.choice import device as chosen_device
-from clgemm.hardware.device import Device
+from clgemm.hardware.choice import find_device, get_device
+from clgemm.hardware.device import Device, identify
+from clgemm.info import installed_version
 from clgemm.kernels.common.family import Choice, Family
 from clgemm.kernels.exact.types import RESULTS, Types
 from clgemm.planning.planner import choice_of, families, make_plan
 from clgemm.products import matmul
-from clgemm.records.tuned import choice_as_dict
+from clgemm.records.tuned import choice_as_dict, kernels_hash
+from clgemm.records.verified import FORMAT, all_verified, file_name, own_folder
 from clgemm.runtime import exact
 from clgemm.runtime.operands import place
 from clgemm.runtime.workspace import workspace
+from clgemm.terminal import duration, meter, print_table, whole
 from clgemm.testing.assertions import assert_bitwise_repeatable, compared
 from clgemm.testing.problems import (
     DATA,
@@ -64,12 +77,7 @@ class Count:
     def as_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         worst = float(f"{self.worst:.3g}") if math.isfinite(self.worst) else None
-        return {
-            "products": self.products,
-            "elements": self.elements,
-            "failures": self.failures,
-            "worst": worst,
-        }
+        return asdict(self) | {"worst": worst}
 
 
 @dataclass
@@ -137,9 +145,10 @@ class Operands(NamedTuple):
     data: str
 
 
-def data_for(precision: str) -> tuple[str, ...]:
-    """Return the families of data for which a precision promises anything."""
-    return FAST if precision == "fast" else tuple(DATA)
+def data_for(precision: str, number: int) -> str:
+    """Return one of the families of data for which a precision promises anything, in turns."""
+    names = FAST if precision == "fast" else tuple(DATA)
+    return names[number % len(names)]
 
 
 def layout_like(
@@ -174,8 +183,7 @@ def operands_for(
 ) -> Operands:
     """Return operands that a family takes; the families of data and the scalars take turns."""
     batch = (shape.matrices,) * (shape.matrices > 1)
-    names = data_for(precision)
-    name = names[number % len(names)]
+    name = data_for(precision, number)
     alpha, beta = FAMILY_SCALARS[number % len(FAMILY_SCALARS)]
 
     def placed(size_2d: tuple[int, int], data: str, guard: float, columns: bool = True) -> Operand:
@@ -213,9 +221,8 @@ def on_device(device: Device, operand: Operand) -> tuple[Any, Any]:
 
 
 # Shapes of products that a family makes, by whose defaults and records its configs are found.
-SIZES = (64, 300, 1000, 3000)
 SHAPES = (
-    *(Shape(n, n, n) for n in SIZES),
+    *(Shape(n, n, n) for n in (64, 300, 1000, 3000)),
     *(Shape(4096, few, 1024) for few in (1, 2, 4, 8, 64)),
     *(Shape(few, 4096, 1024) for few in (1, 2, 4, 8, 64)),
     *(Shape(64, 64, 50_000), Shape(128, 128, 128, 100)),
@@ -343,8 +350,7 @@ def problem_like(rng: np.random.Generator, mode: str, number: int, order: str = 
     """Return a random call of sgemm; families of data and scalars take turns."""
     m, n, k = (_side(rng) for _ in range(3))
     alpha, beta = SCALARS[number % len(SCALARS)]
-    names = data_for(mode)
-    data = names[number % len(names)]
+    data = data_for(mode, number)
     trans_a, trans_b = (int(x) for x in rng.integers(0, 2, 2))
     special = mode != "fast" and rng.integers(4) == 0
 
@@ -397,10 +403,10 @@ def _batches(_: Device, rng: np.random.Generator, mode: str, number: int) -> Fou
     m, n, k = (_side(rng) // 2 for _ in range(3))
     batch_a = tuple(int(x) for x in rng.integers(1, 4, rng.integers(0, 3)))
     batch_b = tuple(1 if rng.integers(3) == 0 else x for x in batch_a[-rng.integers(1, 3) :])
-    names = data_for(mode)
-    values = made(names[number % len(names)], rng, (*batch_a, m, k))
+    data = data_for(mode, number)
+    values = made(data, rng, (*batch_a, m, k))
     a = layout_like(rng, len(batch_a) + 2).place(values).view
-    values = made(names[number % len(names)], rng, (*batch_b, k, n))
+    values = made(data, rng, (*batch_b, k, n))
     b = layout_like(rng, len(batch_b) + 2).place(values).view
     with precision(cast("Precision", mode)):
         result = matmul(a, b)
@@ -529,3 +535,141 @@ def verify_contract(
             except Exception as error:  # whatever fails is what verification is there to tell
                 found = 0, 0.0, f"{type(error).__name__}: {error}"
             tally.add(tally.of_part(name), f"{name}, {mode}", *found)
+
+
+MINUTES = 3.0
+FAMILIES_SHARE = 0.6  # of the time
+INTERRUPTED = 130  # the shell's exit code for a press of Ctrl-C
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--device", metavar="D", help="number, kind or part of a name")
+    parser.add_argument(
+        "--minutes",
+        type=duration("minutes"),
+        default=MINUTES,
+        metavar="N",
+        help="about how long; every config and part runs once at least (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--seed", type=whole, metavar="S", help="of the random operands (default: the time)"
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="FOLDER",
+        help="where the device's file is written (default: verified in the cache folder)",
+    )
+
+
+def main(args: argparse.Namespace) -> int:
+    """Verify a device and write its file.
+
+    Returns
+    -------
+    int
+        0; 1 if a product was wrong or the file could not be written; 2 if the arguments are wrong;
+        130 if interrupted, without a file.
+    """
+    try:
+        device = find_device(args.device) if args.device else get_device()
+    except (ValueError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    seed = int(time.time()) if args.seed is None else args.seed
+    print(f"{device!r}: about {args.minutes:g} minutes, seed {seed}", flush=True)
+    begin = time.monotonic()
+    try:
+        tally = verify(device, 60 * args.minutes, seed)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    minutes = (time.monotonic() - begin) / 60
+    _print(tally)
+    who = identify(device)
+    path = (own_folder() if args.folder is None else args.folder) / file_name(who)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(as_dict(who, tally, minutes, seed), indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"{path} was not written: {error.strerror or error}", file=sys.stderr)
+        return 1
+    all_verified.cache_clear()
+    print(path)
+    return int(tally.failures > 0)
+
+
+def verify(device: Device, seconds: float, seed: int) -> Tally:
+    """Run the contract on a device: every family by itself, then the public functions.
+
+    Parameters
+    ----------
+    seconds : float
+        About how long. Every config and every part runs once at least.
+    seed : int
+        Of the operands.
+    """
+    tally, rng = Tally(), np.random.default_rng(seed)
+    begin = time.monotonic()
+    able = families(device)
+    report = meter()
+
+    def spent(text: str) -> float:
+        so_far = time.monotonic() - begin
+        report(so_far, f"{text}: {tally.products} products, {tally.failures} wrong")
+        return so_far
+
+    def has_time(text: str, until: float) -> Callable[[], bool]:
+        return lambda: spent(text) < until
+
+    for number, family in enumerate(able, 1):
+        until = FAMILIES_SHARE * seconds * number / len(able)
+        verify_family(device, family, tally, rng, has_time(family.name, until))
+    verify_contract(device, tally, rng, has_time("the contract", seconds))
+    return tally
+
+
+def as_dict(who: Identity, tally: Tally, minutes: float, seed: int) -> dict[str, Any]:
+    """Return what the device's file holds."""
+    return {
+        "format": FORMAT,
+        "device": who._asdict(),
+        "date": date.today().isoformat(),
+        "clgemm": __version__,
+        "pyopencl": installed_version("pyopencl"),
+        "python": platform.python_version(),
+        "seed": seed,
+        "minutes": round(minutes, 1),
+        "families": {
+            name: {
+                "kernels": kernels_hash(name),
+                "precisions": {mode: count.as_dict() for mode, count in modes.items()},
+                "configs": tally.configs.get(name, []),
+            }
+            for name, modes in tally.families.items()
+        },
+        "contract": {name: count.as_dict() for name, count in tally.contract.items()},
+        "failures": tally.messages,
+    }
+
+
+def _print(tally: Tally) -> None:
+    rows = [
+        (f"family {name}", mode, *_cells(count))
+        for name, modes in tally.families.items()
+        for mode, count in modes.items()
+    ]
+    rows += [(name, "all", *_cells(count)) for name, count in tally.contract.items()]
+    print_table(
+        f"{tally.products:,} products, {tally.failures:,} of them wrong:",
+        ("what", "precision", "products", "elements", "wrong", "largest error / bound"),
+        ("left", "left", "right", "right", "right", "right"),
+        rows,
+    )
+    for message in tally.messages:
+        print(message, file=sys.stderr)
+
+
+def _cells(count: Count) -> tuple[str, str, str, str]:
+    return f"{count.products:,}", f"{count.elements:,}", f"{count.failures:,}", f"{count.worst:.2g}"

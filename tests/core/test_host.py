@@ -6,11 +6,8 @@ import os
 
 import pytest
 
-from clgemm.core import host_blas
-from clgemm.core.host_blas import (
-    blas_threads,
-    has_avx512,
-)
+from clgemm.core import host
+from clgemm.core.host import blas_threads
 
 USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count() or 1
 
@@ -18,9 +15,9 @@ USABLE = len(getattr(os, "sched_getaffinity", lambda _: ())(0)) or os.cpu_count(
 @pytest.fixture
 def without_threadpoolctl(monkeypatch):
     """As if threadpoolctl were not installed, NumPy's BLAS were OpenBLAS, and no variable set."""
-    monkeypatch.setattr(host_blas, "_pools", lambda: ())
-    monkeypatch.setattr(host_blas, "_blas_name", lambda: "scipy-openblas")
-    for variable in {v for known in host_blas.VARIABLES.values() for v in known}:
+    monkeypatch.setattr(host, "_pools", lambda: ())
+    monkeypatch.setattr(host, "_blas_name", lambda: "scipy-openblas")
+    for variable in {v for known in host.VARIABLES.values() for v in known}:
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -57,26 +54,25 @@ def test_nonsense_in_the_environment_is_passed_over(nonsense, without_threadpool
 
 def test_an_unknown_blas_reads_the_variable_of_openmp(without_threadpoolctl, monkeypatch):
     """Whatever its name is."""
-    monkeypatch.setattr(host_blas, "_blas_name", lambda: "unheard-of")
+    monkeypatch.setattr(host, "_blas_name", lambda: "unheard-of")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert blas_threads() == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "flags"),
     [
-        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512dq\n", True),
-        ("processor\t: 0\nflags\t\t: fpu avx2\nbugs\t\t: avx512f\n", False),
-        ("Features\t: fp asimd\n", False),
-        (None, False),
+        ("processor\t: 0\nflags\t\t: fpu avx2\n\nprocessor\t: 1\nflags\t\t: fpu\n", "fpu avx2"),
+        ("Features\t: fp asimd\n", None),
+        (None, None),
     ],
 )
-def test_linux_tells_of_avx512(text, found, tmp_path, monkeypatch):
-    """By the flags of the first processor. No such file, no AVX-512."""
+def test_linux_tells_of_the_first_processor(text, flags, tmp_path, monkeypatch):
+    """By name. Without such a file, nothing is known."""
     file = tmp_path / "cpuinfo"
     if text is not None:
         file.write_text(text)
-    monkeypatch.setattr(host_blas, "CPUINFO", file)
-    host_blas.processor_facts.cache_clear()
-    assert has_avx512() == found
-    host_blas.processor_facts.cache_clear()
+    monkeypatch.setattr(host, "CPUINFO", file)
+    host.processor_facts.cache_clear()
+    assert host.processor_facts().get("flags") == flags
+    host.processor_facts.cache_clear()

@@ -1,15 +1,19 @@
-"""The host: its processor, and NumPy's BLAS and its threads in this process."""
+"""The host: its processor, NumPy's BLAS and its threads in this process, and its GPUs' files."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import itertools
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 CPUINFO = Path("/proc/cpuinfo")
+# On Linux, the beginnings of the names of GPUs that compute, in /dev and /dev/dri.
+GPU_NODES = ("nvidia", "kfd", "render", "dxg")
 # The environment variables that each BLAS reads; the first that is set counts.
 VARIABLES = {
     "openblas": ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS"),
@@ -38,11 +42,6 @@ def processor_facts() -> dict[str, str]:
     except OSError:
         return {}
     return {name.strip(): value.strip() for name, _, value in lines}
-
-
-def has_avx512() -> bool:
-    """Return whether this processor has AVX-512, as far as Linux reports it."""
-    return "avx512f" in processor_facts().get("flags", "").split()
 
 
 @functools.cache
@@ -87,3 +86,17 @@ def blas_label() -> str:
     model = processor_facts().get("model name", "")
     cores, threads = usable_processors(), _from_environment()
     return f"NumPy {np.__version__}, {_blas_name()}, {threads} threads, {cores} cores of {model}"
+
+
+def may_have_gpu() -> bool:
+    """Return whether this machine may have a GPU, as far as can be seen at once."""
+    return sys.platform != "linux" or bool(gpu_nodes())
+
+
+def gpu_nodes() -> list[str]:
+    """Return the names of the files by which Linux shows GPUs that compute."""
+    names: list[str] = []
+    for folder in ("/dev", "/dev/dri"):
+        with contextlib.suppress(OSError):
+            names += os.listdir(folder)  # noqa: PTH208 - quicker
+    return sorted(name for name in names if name.startswith(GPU_NODES))

@@ -8,7 +8,7 @@ import pytest
 
 from clgemm.core.cache import recall, remember
 from clgemm.core.costs import H200
-from clgemm.records import costs
+from clgemm.records import verdicts
 from clgemm.records.tuned import today
 
 SLOW = replace(H200, multiply_adds=H200.multiply_adds / 7)
@@ -22,12 +22,12 @@ def empty(tmp_path, monkeypatch):
 
 def test_what_is_stored_is_found_by_device_and_runtime():
     """Each device and runtime has its own constants, with the date and the number of plans."""
-    assert costs.measured_costs("A", "CUDA") is None
-    costs.keep("A", "CUDA", SLOW, 60)
-    costs.keep("B", "CUDA", H200, 30)
-    assert costs.measured_costs("A", "CUDA") == (SLOW, 60, today())
-    assert costs.measured_costs("B", "CUDA").costs == H200
-    assert costs.measured_costs("A", "rusticl") is None
+    assert verdicts.measured_costs("A", "CUDA") is None
+    verdicts.keep_costs("A", "CUDA", SLOW, 60)
+    verdicts.keep_costs("B", "CUDA", H200, 30)
+    assert verdicts.measured_costs("A", "CUDA") == (SLOW, 60, today())
+    assert verdicts.measured_costs("B", "CUDA").costs == H200
+    assert verdicts.measured_costs("A", "rusticl") is None
 
 
 @pytest.mark.parametrize(
@@ -44,26 +44,26 @@ def test_what_is_stored_is_found_by_device_and_runtime():
 )
 def test_bad_constants_are_not_used(change):
     """A user may edit the file; another version has other constants."""
-    key = costs._key("A", "CUDA")
-    costs.keep("A", "CUDA", SLOW, 60)
+    key = verdicts._costs_key("A", "CUDA")
+    verdicts.keep_costs("A", "CUDA", SLOW, 60)
     held = recall(key)
     held["costs"].update(change)
     remember(key, held)
-    assert costs.measured_costs("A", "CUDA") is None
+    assert verdicts.measured_costs("A", "CUDA") is None
 
 
 @pytest.mark.parametrize("entry", [5, [], {}, {"costs": 5}, {"costs": {}, "plans": 1, "date": ""}])
 def test_what_holds_no_constants_is_as_none(entry):
     """And the next measurement replaces it."""
-    remember(costs._key("A", "CUDA"), entry)
-    assert costs.measured_costs("A", "CUDA") is None
-    costs.keep("A", "CUDA", SLOW, 60)
-    assert costs.measured_costs("A", "CUDA").costs == SLOW
+    remember(verdicts._costs_key("A", "CUDA"), entry)
+    assert verdicts.measured_costs("A", "CUDA") is None
+    verdicts.keep_costs("A", "CUDA", SLOW, 60)
+    assert verdicts.measured_costs("A", "CUDA").costs == SLOW
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     """The constants are lost, and nothing else."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CLGEMM_CACHE_DIR", str(tmp_path / "file"))
-    costs.keep("A", "CUDA", SLOW, 60)
-    assert costs.measured_costs("A", "CUDA") is None
+    verdicts.keep_costs("A", "CUDA", SLOW, 60)
+    assert verdicts.measured_costs("A", "CUDA") is None
