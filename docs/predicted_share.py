@@ -556,7 +556,9 @@ def measure(path: Path) -> None:
             or b""
         )
         made = asdict(last.config)
-        rows.append({"role": role, "config": made, "plan_us": taken, "ptx": binary.decode()})
+        rows.append(
+            {"role": role, "config": made, "plan_us": taken, "ptx": binary.decode(errors="ignore")}
+        )
         print(role, config, taken, flush=True)
     found = {"device": device.name, "driver": device.cl_device.driver_version, "configs": rows}
     found["date"] = datetime.date.today().isoformat()

@@ -209,12 +209,17 @@ def test_predictions_of_measured_configs_are_right_within_a_fifth(found):
         assert 1 / 1.2 <= row["driver"] / row["measured"] <= 1.2, row
 
 
-def test_predicted_configs_are_those_that_were_measured(script, found):
-    """The file with times and the one with shares agree."""
-    measured = script.read(DOCS / "measured" / "shares_h200.json.gz")
-    rows = [each for each in measured["configs"] if each["role"] == "test"]
-    names = [script.name_of(TiledVariant(**each["config"])) for each in rows]
-    assert names == [row["config"] for row in found["test"]["rows"]]
+def test_predicted_configs_are_those_that_were_drawn_and_measured(script, found):
+    """The draw, the file with times and the one with shares agree."""
+    traits = next(each for each in script.TARGETS if each.name == "sm_90").device().traits
+    measured = script.read(DOCS / "measured" / "shares_h200.json.gz")["configs"]
+    for role, draw in (("test", script.TEST), ("develop", script.DEVELOP)):
+        plans = (script.plan_for(each, traits.limits) for each in script.drawn(traits, *draw))
+        configs = [TiledVariant(**each["config"]) for each in measured if each["role"] == role]
+        assert [plan.steps[-1].config for plan in plans] == configs
+        if role == "test":
+            names = [script.name_of(config) for config in configs]
+            assert names == [row["config"] for row in found["test"]["rows"]]
 
 
 def test_gpus_of_other_makers_reach_their_half(found):
