@@ -64,7 +64,6 @@ MOST_PRIVATE = 64  # bytes in memory of a work-item that no sums are: a run of C
 # Targets whose kernels may have faults, with the reason.
 EXCEPTIONS = {
     **dict.fromkeys(("sm_80", "sm_90"), "measured on NVIDIA's GPUs with NVIDIA's own compiler"),
-    **dict.fromkeys(("pvc", "bmg"), "three kernels and one spill 2 to 8 bytes"),
 }
 LEAST_GROUPS = 2  # work-groups that share a compute unit, so that one computes while another waits
 

@@ -103,11 +103,10 @@ def gpu_configs() -> tuple[TiledConfig, ...]:
     With one buffer and few steps written out, AMD's and Intel's compilers spill no registers
     (docs/measured/compiled.json).
     """
-    largest, *smaller, smallest = (replace(each, buffers=1) for each in lane_configs())
-    return (
-        replace(largest, unroll=2),
-        *(replace(each, unroll=8) for each in smaller),
-        smallest,
+    steps = (2, 4, 2, 2)
+    return tuple(
+        replace(each, buffers=1, unroll=unroll)
+        for each, unroll in zip(lane_configs(), steps, strict=True)
     )
 
 
