@@ -263,6 +263,16 @@ def test_a_repeated_call_plans_nothing(either, planned):
     assert len(either) == 3 * transfers
 
 
+def test_a_repeated_call_has_scales_of_its_own(either, planned):
+    """It takes neither alpha nor beta from the first call."""
+    a, b, c = integers(20, 30), integers(30, 25), integers(20, 25)
+    for alpha, beta in ((2.0, 3.0), (-1.0, 3.0), (2.0, 0.0), (2.0, -2.0)):
+        result = c.copy()
+        clgemm.sgemm(alpha, a, b, beta, result, overwrite_c=1)
+        np.testing.assert_array_equal(result, alpha * (a @ b) + beta * c)
+    assert len(planned) == 1
+
+
 def test_a_repeated_call_uses_what_is_resident(sent):
     """It does not send that."""
     a, b = integers(20, 30), integers(30, 25)
