@@ -38,6 +38,18 @@ def test_blocks_nest(device):
     assert report().stayed == {"size": 2}
 
 
+def test_blocks_may_end_in_any_order(device):
+    """As those of two threads do: the one that is still open stays in force."""
+    for later, offloaded in ((10**12, 0), (0, 1)):
+        first, second = enabled(threshold=10**12 - later), enabled(threshold=later)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        A @ B
+        second.__exit__()
+        assert report().offloaded == offloaded
+
+
 @pytest.mark.parametrize(
     ("rule", "offloaded"),
     [
