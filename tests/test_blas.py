@@ -651,6 +651,7 @@ def test_gemm_converts_and_promotes(device):
     [
         ((1.5, [[1]], [[1]]), {}, "alpha=1.5 is not a number of dtype int64"),
         ((1j, [[1.0]], [[1.0]]), {"dtype": "f8"}, "alpha=1j is not a number of dtype float64"),
+        ((np.complex64(1j), [[1.0]], [[1.0]]), {"dtype": "f8"}, "1j.* is not a number of dtype f"),
         ((1, [["x"]], [["x"]]), {}, "needs numbers"),
         ((1, [[1]], [[1]]), {"dtype": "M8[s]"}, "devices do not multiply|not a number of dtype"),
     ],

@@ -85,7 +85,7 @@ def test_einsum_uses_the_device(device, every_contraction, monkeypatch):
     assert made == [((60, 30, 42, 1), ("i4", "i4", "i4"))]
 
 
-def test_einsum_leaves_the_rest_to_numpy(device):
+def test_einsum_leaves_the_rest_to_numpy(device, every_contraction):
     """Ellipses, lists of indices, `out`, repeated axes, wrong subscripts and other arrays."""
     a, b = numbers((4, 5), "f4"), numbers((5, 6), "f4")
     np.testing.assert_array_equal(clgemm.einsum("...j,jk", a, b), a @ b)

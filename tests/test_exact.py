@@ -425,15 +425,18 @@ DIGITS = "u1 u1 i4, i1 u1 i8, i2 i2 i2, i4 i4 i4, b1 b1 b1, u8 i2 i8, f2 f2 f2, 
 
 @pytest.mark.parametrize("types", [x.split() for x in DIGITS.split(", ")])
 def test_digits_on_tensor_cores(on_tensors, types):
-    """Extreme numbers in one tile, in another small ones, which have fewer digits."""
+    """Extreme numbers in one tile, or at its last step; small ones have fewer digits."""
     require_float64(on_tensors, *types)
     types, rng = Types(*types), np.random.default_rng(5)
     is_fast = on_tensors.kind == "GPU"
     long = 2_000 if types.c == "f2" else 20_000  # of halves, longer sums overflow
-    for m, n, k in [(140, 260, 130), (300, 520, long)][: 1 + is_fast]:
+    cases = [(140, 260, 130, 0), (140, 260, 130, 129), (300, 520, long, 0)]
+    for m, n, k, first in cases[: 2 + is_fast]:
         x, y = random(rng, (m, k), types.a), random(rng, (k, n), types.b)
         if types.a[0] in "iu":
-            x[0], y[:, 0] = np.iinfo(types.a).min, np.iinfo(types.b).max
+            x[:, :first] %= 100
+            y[:first] %= 100
+            x[0, first:], y[first:, 0] = np.iinfo(types.a).min, np.iinfo(types.b).max
             x[128:] %= 100
         wanted = expected(x, y, np.dtype(types.c))
         for a in (x, np.asfortranarray(x)) if is_fast else (x,):

@@ -12,6 +12,7 @@ from strategies import buffers, integers
 
 import clgemm
 from clgemm import products
+from clgemm.core.threads import NestedCallError, non_reentrant
 from clgemm.transfer import call_cache
 from clgemm.transfer import multiply as transfer_multiply
 
@@ -25,6 +26,13 @@ NUMPY = {
 }
 OURS = {name: getattr(clgemm, name) for name in ("dot", "inner", "matmul", "tensordot")}
 OURS["multi_dot"] = lambda *x, **keywords: clgemm.multi_dot(x, **keywords)
+NESTED = {
+    "dot": lambda x: clgemm.dot(x, x),
+    "inner": lambda x: clgemm.inner(x, x.T),
+    "matmul": lambda x: clgemm.matmul(x, x),
+    "tensordot": lambda x: clgemm.tensordot(x, x, 1),
+    "multi_dot": lambda x: clgemm.multi_dot([x, x]),
+}
 
 
 @pytest.fixture
@@ -180,6 +188,7 @@ FLOATS = integers(RNG, (4, 4))
     [
         {"axes": [(0, 1), (1, 0), (0, 1)]},
         {"axes": [(1, 0), (0, 1), (1, 0)], "order": "F"},
+        {"axes": [(-2, -1), (-1, -2), (-1, -2)]},
         {"dtype": np.float32, "casting": "unsafe"},
         {"order": "F"},
         {"subok": False},
@@ -290,6 +299,18 @@ def test_errors_on_the_device(name, shapes, keywords, words, device):
     arrays = [cl.array.zeros(device.queue, shape, np.float32) for shape in shapes]
     with pytest.raises(ValueError, match=words):
         OURS[name](*arrays, **keywords)
+
+
+@pytest.mark.parametrize("name", ["dot", "inner", "matmul", "tensordot", "multi_dot"])
+def test_a_nested_product_is_numpys_unless_its_arrays_are_on_the_device(name, device):
+    """Then it raises a NestedCallError: kernels are being prepared in the same thread."""
+    queue = cl.CommandQueue(device.context)  # no kernel is set up for it
+    x = cl.array.to_device(queue, FLOATS)
+    with pytest.raises(NestedCallError):
+        non_reentrant(NESTED[name])(x)
+    with clgemm.device(queue):
+        result = non_reentrant(NESTED[name])(FLOATS)
+    np.testing.assert_array_equal(result, FLOATS @ FLOATS)
 
 
 def test_device_arrays_are_not_left_to_numpy(device):

@@ -450,6 +450,20 @@ def test_kernels_are_built_for_the_device_of_the_settings(ready, device, monkeyp
     assert [asked["device"] for asked in ready] == [identity(device)]
 
 
+def test_times_of_the_default_device_decide_nothing_for_that_of_the_settings(
+    ready, device, monkeypatch
+):
+    """Each has its own entry for a product."""
+    monkeypatch.setattr(named, "by_process", None)
+    with enabled():
+        LEFT @ RIGHT
+        entry = expect(host_us=10.0, device_us=1e6)
+    with enabled(device=device):
+        LEFT @ RIGHT
+        assert report().stayed == {counts.UNKNOWN: 1}
+    assert entry.calls == 1
+
+
 @pytest.mark.parametrize(
     ("setting", "offloaded"), [("CLGEMM_SIDE=host", 0), ("CLGEMM_SIDE=device", 2)]
 )

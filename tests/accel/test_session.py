@@ -38,6 +38,36 @@ def test_blocks_nest(device):
     assert report().stayed == {"size": 2}
 
 
+@pytest.mark.parametrize("begin", [install, lambda: enabled(threshold=0).__enter__()])
+def test_a_beginning_that_fails_changes_nothing(begin, device, monkeypatch):
+    """Neither at once nor when a later block ends."""
+
+    def fail(*_):
+        raise PlantedError
+
+    before = numpy_contents()
+    with monkeypatch.context() as patch:
+        patch.setattr(session._Replacements, "put", fail)
+        with pytest.raises(PlantedError):
+            begin()
+    assert numpy_contents() == before
+    with offloading(1):
+        A @ B
+    assert numpy_contents() == before
+
+
+def test_blocks_may_end_in_any_order(device):
+    """As those of two threads do: the one that is still open stays in force."""
+    for later, offloaded in ((10**12, 0), (0, 1)):
+        first, second = enabled(threshold=10**12 - later), enabled(threshold=later)
+        first.__enter__()
+        second.__enter__()
+        first.__exit__()
+        A @ B
+        second.__exit__()
+        assert report().offloaded == offloaded
+
+
 @pytest.mark.parametrize(
     ("rule", "offloaded"),
     [

@@ -198,6 +198,8 @@ def test_a_device_takes_part_once():
         find_devices(0, "all")
     with pytest.raises(ValueError, match="twice"):
         find_devices(first, first.cl_device)
+    with pytest.raises(ValueError, match="twice"):
+        find_devices(first, cl.Context([first.cl_device]))
     with pytest.raises(ValueError, match="no device is named"):
         find_devices()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import errno
 import logging
 import os
@@ -338,3 +339,16 @@ def test_threads_are_as_many_as_processors_may_be_used(
     with runtimes.pinned_threads():
         assert tuple(map(os.environ.get, NAMES)) == seen
     assert tuple(map(os.environ.get, NAMES)) == settings
+
+
+def test_the_setting_of_threads_ends_once_the_drivers_have_started(monkeypatch):
+    """Child processes of the program do not inherit it."""
+    for name in (runtimes.POCL_AFFINITY, runtimes.POCL_THREADS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runtimes, "PINNED_CORES", 2**20)
+    with contextlib.ExitStack() as pinned:
+        monkeypatch.setattr(runtimes, "_pinned", pinned)
+        before = dict(os.environ)
+        pinned.enter_context(runtimes.pinned_threads())
+        runtimes.finish_start()
+        assert dict(os.environ) == before

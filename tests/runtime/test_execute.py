@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 import numpy as np
@@ -31,6 +32,26 @@ def test_calls_on_an_out_of_order_queue_follow_each_other(planned, device):
         x = clgemm.matmul(by, x)
     assert len(planned) == 1
     np.testing.assert_array_equal(x.get(), np.roll(start.get(), 20, axis=0))
+
+
+def test_a_long_product_on_an_out_of_order_queue_follows_the_one_before(device, monkeypatch):
+    """Both may use the same scratch memory."""
+    flags = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not (device.cl_device.queue_properties & flags and device.shares_host_memory):
+        pytest.skip("the device has no such queues, or products are sent by others")
+    monkeypatch.setattr(execute, "least_long_work", lambda _: 0)
+    queue, gate = cl.CommandQueue(device.context, properties=flags), cl.UserEvent(device.context)
+    a, b = whole(40, 40), whole(40, 40)
+    x, y = (cl_array.to_device(queue, each) for each in (a, b))
+    before = clgemm.sgemm(1.0, x, y, wait_for=[gate])
+    opener = threading.Timer(0.2, gate.set_status, [cl.command_execution_status.COMPLETE])
+    opener.start()
+    result = clgemm.sgemm(1.0, a, b, queue=queue)
+    is_open = gate.command_execution_status == cl.command_execution_status.COMPLETE
+    opener.join()
+    assert is_open
+    np.testing.assert_array_equal(result, a @ b)
+    np.testing.assert_array_equal(before.get(), a @ b)
 
 
 def test_an_in_order_queue_waits_once_for_an_event(device, monkeypatch):

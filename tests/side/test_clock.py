@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clgemm.side.clock import Clock, Rates, Times, size_class
+from clgemm.side.clock import KEPT, Clock, Rates, Times, size_class
 
 US = st.floats(0.5, 1e7)
 
@@ -64,6 +64,15 @@ def test_nothing_is_expected_of_other_classes():
         size_class("blas", 4**10, 5),
     ):
         assert rates.us(other, 4**10) == 0.0
+
+
+def test_a_rate_is_that_of_the_last_measurements():
+    """A side that has become faster or slower is not held to what it took before."""
+    rates, of = Rates(), size_class("blas", 4**10, 600)
+    for us in (100.0, 10.0, 1000.0):
+        for _ in range(KEPT):
+            rates.add(of, 4**10, us)
+        assert rates.us(of, 4**10) == pytest.approx(us)
 
 
 @given(st.dictionaries(st.integers(5, 13), US, max_size=8))

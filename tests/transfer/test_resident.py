@@ -231,6 +231,19 @@ def test_a_repeated_small_product_is_not_planned_again(every_staged, monkeypatch
         assert held.uses == 7
 
 
+def test_a_repeated_small_product_sends_an_operand_whose_copy_is_gone(every_staged):
+    """It is planned again: the operand lies otherwise where it is sent than in the copy."""
+    whole, x = integers(40, 60), integers(30, 80)
+    w = whole[:, ::2]
+    with clgemm.device(every_staged["at once"]), clgemm.resident(whole) as held:
+        for _ in range(2):
+            np.testing.assert_array_equal(clgemm.matmul(w, x), w @ x)
+        whole.flags.writeable = True
+        whole[5] += 1
+        np.testing.assert_array_equal(clgemm.matmul(w, x), w @ x)
+        assert held.uses == 2
+
+
 def test_accelerated_numpy_uses_the_copies_and_reports_it(tiled, monkeypatch, sent):
     """The products that used them, and the bytes that were not sent."""
     w, x = integers(90, 70), integers(40, 90)
@@ -323,18 +336,28 @@ def test_a_change_in_the_middle_of_a_product_is_found(small, found_by, monkeypat
         assert held.uses in (1, 2)  # what the call cache repeats takes a new copy at once
 
 
-def test_a_change_while_the_copy_is_made_is_found(tiled, found_by, monkeypatch):
-    """After the digests were taken, before the memory is sent."""
+@pytest.mark.parametrize("moment", ["before it is sent", "after it is sent"])
+def test_a_change_while_the_copy_is_made_is_found(tiled, found_by, moment, monkeypatch):
+    """The digests were taken before, whether or not the copy has the change."""
     w, x = integers(300, 90), integers(90, 300)
-    before, digested = w[:], resident.digests
+    before, digested, enqueue_copy = w[:], resident.digests, cl.enqueue_copy
 
     def digest_and_write(memory):
         result = digested(memory)
         before[150, 6] += 1
         return result
 
+    def send_and_write(*arguments, **keywords):
+        event = enqueue_copy(*arguments, **keywords)
+        event.wait()
+        before[150, 6] += 1
+        return event
+
     with monkeypatch.context() as patch:
-        patch.setattr(resident, "digests", digest_and_write)
+        if moment == "before it is sent":
+            patch.setattr(resident, "digests", digest_and_write)
+        else:
+            patch.setattr(cl, "enqueue_copy", send_and_write)
         held = clgemm.resident(w)
     with pytest.warns(RuntimeWarning):
         np.testing.assert_array_equal(clgemm.matmul(x, w), x @ w)

@@ -15,6 +15,7 @@ import clgemm
 from clgemm.hardware.device import Device, of_queue
 from clgemm.runtime import finite
 from clgemm.runtime.workspace import workspace
+from clgemm.transfer import multiply as transfer_multiply
 from clgemm.transfer import single_transfer
 from clgemm.transfer.single_transfer import STEP, copies, make_route, plan_single_transfer
 from clgemm.transfer.staging import Staging, staging
@@ -263,6 +264,33 @@ def test_a_repeated_call_plans_nothing(either, planned):
     assert len(either) == 3 * transfers
 
 
+def test_another_device_in_mid_call_is_not_kept_for_the_first(own, planned, monkeypatch):
+    """A call is not cached if a signal handler chose another device after its signature."""
+    other, multiply = Device(own.cl_device, transfer=SMALL), transfer_multiply.multiply
+
+    def choosing(*arguments, **keywords):
+        with clgemm.device(other):
+            return multiply(*arguments, **keywords)
+
+    a, b = integers(20, 30), integers(30, 25)
+    with clgemm.device(own):
+        with monkeypatch.context() as patch:
+            patch.setattr(transfer_multiply, "multiply", choosing)
+            clgemm.sgemm(1.0, a, b)
+        clgemm.sgemm(1.0, a, b)
+    assert [device for device, _ in planned] == [other, own]
+
+
+def test_a_repeated_call_has_scales_of_its_own(either, planned):
+    """It takes neither alpha nor beta from the first call."""
+    a, b, c = integers(20, 30), integers(30, 25), integers(20, 25)
+    for alpha, beta in ((2.0, 3.0), (-1.0, 3.0), (2.0, 0.0), (2.0, -2.0)):
+        result = c.copy()
+        clgemm.sgemm(alpha, a, b, beta, result, overwrite_c=1)
+        np.testing.assert_array_equal(result, alpha * (a @ b) + beta * c)
+    assert len(planned) == 1
+
+
 def test_a_repeated_call_uses_what_is_resident(sent):
     """It does not send that."""
     a, b = integers(20, 30), integers(30, 25)
@@ -283,6 +311,9 @@ def test_arrays_that_repeat_elements_are_sent_right_each_time(sent):
         for _ in range(3):
             np.testing.assert_array_equal(clgemm.matmul(x, b), x @ b)
     assert len(sent) == 12
+    other = integers(9, 25)
+    for _ in range(3):  # of equal strides, the order depends on which axis comes first
+        np.testing.assert_array_equal(clgemm.sgemm(1.0, x, other, trans_a=1), x.T @ other)
 
 
 @st.composite
