@@ -39,6 +39,7 @@ from clgemm.runtime.operands import (
     float32_operand,
     is_device,
     is_plain_device,
+    on_queue,
     rearranged,
     require_out,
     require_queue,
@@ -110,26 +111,14 @@ def under(
         if queue is None:
             return product(*arguments, **given, **keywords)
         require_queue(queue)
-        flat = [x for each in arguments for x in (each if type(each) in (list, tuple) else [each])]
-        placed = {f"operand {i}": x for i, x in enumerate(flat) if is_device(x)}
-        placed |= {name: x for name, x in given.items() if is_device(x)}
-        if placed:
-            common_queue(placed, queue)
-            arguments = tuple(_with_queue(x, queue) for x in arguments)
-            given = {name: _with_queue(x, queue) for name, x in given.items()}
+        if (placed := on_queue(queue, arguments, given)) is not None:
+            arguments, given = placed
         else:
             from clgemm.hardware.choice import device
 
             stack.enter_context(device(queue))
         result = product(*arguments, **given, **keywords)
     return result if out is None else out
-
-
-def _with_queue(x: Any, queue: cl.CommandQueue) -> Any:
-    """Return an operand, or those in a sequence, for a queue if they are device arrays."""
-    if type(x) in (list, tuple):
-        return [_with_queue(each, queue) for each in x]
-    return x.with_queue(queue) if is_device(x) else x
 
 
 def dot(

@@ -402,6 +402,31 @@ def require_queue(queue: object) -> None:
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
 
 
+def on_queue(
+    queue: cl.CommandQueue, arguments: Sequence[Any], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return operands, of which some are sequences, for a queue; None if all are on the host.
+
+    Raises
+    ------
+    ValueError
+        If device arrays belong to another context than the queue.
+    """
+    flat = [x for each in arguments for x in (each if type(each) in (list, tuple) else [each])]
+    placed = {f"operand {i}": x for i, x in enumerate(flat) if is_device(x)}
+    placed |= {name: x for name, x in named.items() if is_device(x)}
+    if not placed:
+        return None
+    common_queue(placed, queue)
+
+    def moved(x: Any) -> Any:
+        if type(x) in (list, tuple):
+            return [moved(each) for each in x]
+        return x.with_queue(queue) if is_device(x) else x
+
+    return tuple(map(moved, arguments)), {name: moved(x) for name, x in named.items()}
+
+
 def common_queue(
     operands: dict[str, AnyArray], queue: cl.CommandQueue | None
 ) -> cl.CommandQueue | None:
