@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -183,7 +184,7 @@ def _is_bounded(plan: Plan, c: Layout, limits: Limits) -> bool:
 
 
 def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...], limits: Limits) -> Plan:
-    """Return the plan for the operands, divided as in `bounded`.
+    """Return the plan for the operands, divided as in `bounded`. Equal parts are planned once.
 
     Parameters
     ----------
@@ -192,19 +193,27 @@ def _halved(make: Callable[..., Plan], operands: tuple[_Operand, ...], limits: L
     operands : tuple of _Operand
         The last one is C.
     """
-    shape = operands[-1].layout.shape
-    longest = max(shape)
-    if longest == 1:
-        return make(*(operand.layout for operand in operands))
-    axis, half = shape.index(longest), half_of(longest)
-    plans = []
-    for start, stop in ((0, half), (half, longest)):
-        parts, firsts = zip(*(x.part(axis, start, stop) for x in operands), strict=True)
-        origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
-        made = make(*(part.layout for part in parts))
-        is_bounded = _is_bounded(made, parts[-1].layout, limits)
-        plans.append((made if is_bounded else _halved(make, parts, limits), origins))
-    return _joined(plans)
+
+    @functools.cache
+    def part_of(*layouts: Layout) -> Plan:
+        made = make(*layouts)
+        return made if _is_bounded(made, layouts[-1], limits) else divided(*layouts)
+
+    def divided(*layouts: Layout) -> Plan:
+        shape = layouts[-1].shape
+        longest = max(shape)
+        if longest == 1:
+            return make(*layouts)
+        axis, half = shape.index(longest), half_of(longest)
+        wholes = [x._replace(layout=each) for x, each in zip(operands, layouts, strict=True)]
+        plans = []
+        for start, stop in ((0, half), (half, longest)):
+            parts, firsts = zip(*(x.part(axis, start, stop) for x in wholes), strict=True)
+            origins = {x.slot: first for x, first in zip(operands, firsts, strict=True)}
+            plans.append((part_of(*(part.layout for part in parts)), origins))
+        return _joined(plans)
+
+    return divided(*(x.layout for x in operands))
 
 
 def _joined(plans: Iterable[tuple[Plan, dict[Slot, int]]]) -> Plan:

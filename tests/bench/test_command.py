@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +18,7 @@ import pytest
 from bench_workers import gone
 
 from clgemm.__main__ import main
-from clgemm.bench import command, contenders, report
+from clgemm.bench import command, contenders, other_products, report
 from clgemm.bench.contenders import DEVICE, HOST
 from clgemm.bench.rounds import SKIPPED, spread
 from clgemm.hardware.choice import devices
@@ -28,8 +29,11 @@ runs_whole = pytest.mark.skipif(SIMULATED, reason="a simulator takes hours over 
 
 @runs_whole
 @pytest.mark.parametrize("device", devices()[:1], ids=lambda d: d.name)  # it takes half a minute
-def test_command_prints_writes_and_draws(device, tmp_path, capsys):
+def test_command_prints_writes_and_draws(device, tmp_path, capsys, monkeypatch):
     """A tiny run prints its tables, draws a picture and writes a consistent JSON."""
+    # Nothing is made of the times here: no call waits until another library's threads are idle.
+    monkeypatch.setattr(other_products, "IDLE_S", 0.0)
+    monkeypatch.setattr(command, "QUICK", replace(command.QUICK, pause_s=0.0))
     files = ["--json", str(tmp_path / "b.json"), "--plot", str(tmp_path / "b.png")]
     arguments = ["bench", "--device", str(devices().index(device)), "--quick", *files]
     assert main([*arguments, "--shapes", "16,8x9x10,3x8x8x8", "--rounds", "2"]) == 0
