@@ -754,6 +754,7 @@ def test_tiles_that_a_record_may_hold(device, dtype, has_vectors):
     if has_vectors and not limits.has_vectors:
         pytest.skip("work-items have no vectors")
     if not has_vectors:
+        skip_on_pocl(device)
         like = Device(device.cl_device)
         like.__dict__["limits"] = replace(limits, vector_width=1, compute_units=64)
     for values in TILES[has_vectors]:

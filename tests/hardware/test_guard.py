@@ -37,7 +37,7 @@ A, B = (rng.integers(-8, 9, size).astype(np.float32) for size in ((140, 37), (37
 @pytest.fixture
 def unknown(device, alone, monkeypatch, tmp_path):
     """Return a device of which nothing is known, chosen: here and in workers."""
-    monkeypatch.setattr(trial, "JOB_SECONDS", 8.0)
+    monkeypatch.setattr(trial, "JOB_SECONDS", 6.0)
     (tmp_path / "shipped.json").write_text(as_json([]))
     workers.plant(monkeypatch, "none", PLANTED_RECORDS=str(tmp_path / "shipped.json"))
     with clgemm.device(device):

@@ -112,6 +112,7 @@ def multiplied(a, b):
     return c
 
 
+@pytest.mark.one_device  # the sizes of elements are the host's matter
 @pytest.mark.parametrize(
     "dtypes", ["b1 b1", "i1 i1", "i1 i4", "u2 u2", "i8 i8", "f2 f2", "f8 f8", "c8 c8"]
 )
