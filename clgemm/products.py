@@ -37,9 +37,9 @@ from clgemm.runtime.operands import (
     allocated,
     common_queue,
     float32_operand,
+    for_queue,
     is_device,
     is_plain_device,
-    on_queue,
     rearranged,
     require_out,
     require_queue,
@@ -111,7 +111,7 @@ def under(
         if queue is None:
             return product(*arguments, **given, **keywords)
         require_queue(queue)
-        if (placed := on_queue(queue, arguments, given)) is not None:
+        if (placed := for_queue(queue, arguments, given)) is not None:
             arguments, given = placed
         else:
             from clgemm.hardware.choice import device

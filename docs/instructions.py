@@ -27,9 +27,8 @@ class Instruction(NamedTuple):
     fmas: int = 0  # multiply-adds of each work-item
     bytes: int = 0  # that each work-item loads or stores
     is_store: bool = False
-    target: str = (
-        ""  # the label to which a branch goes; of a wait, the copies that may be under way
-    )
+    # The label to which a branch goes; of a wait, the copies that may be under way.
+    target: str = ""
     banks: tuple[int, int] = (0, 0)  # reads of each bank of registers
     lanes: int = 0  # of the wave, that it serves; 0 for all
 

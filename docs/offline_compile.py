@@ -65,6 +65,7 @@ MOST_PRIVATE = 64  # bytes in memory of a work-item that no sums are: a run of C
 EXCEPTIONS = {
     **dict.fromkeys(("sm_80", "sm_90"), "measured on NVIDIA's GPUs with NVIDIA's own compiler"),
 }
+LIMIT = "-cl-nv-maxrregcount="  # the option of NVIDIA's driver that limits registers
 LEAST_GROUPS = 2  # work-groups that share a compute unit, so that one computes while another waits
 
 
@@ -330,10 +331,9 @@ class Compilers:
 
     def nvidia(self, name: str, kernel: Kernel, folder: Path) -> Facts:
         """Compile for NVIDIA's GPUs, through PTX."""
-        limit = "-cl-nv-maxrregcount="
         run(
             *("clang-19", "-x", "cl", "-O3", "-target", "nvptx64-nvidia-nvcl", f"-march={name}"),
-            *(option for option in kernel.options if not option.startswith(limit)),
+            *(option for option in kernel.options if not option.startswith(LIMIT)),
             *("-Xclang", "-target-feature", "-Xclang", "+ptx83", "-D__NV_CL_C_VERSION=120"),
             "-Dasm=__asm__",
             *("-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(self.library)),
@@ -344,8 +344,7 @@ class Compilers:
     @staticmethod
     def assembled(ptxas: Path, name: str, kernel: Kernel, file: Path) -> Facts:
         """Assemble PTX to out.cubin beside it. The assembler prints the facts."""
-        limit = "-cl-nv-maxrregcount="
-        limits = (x.replace(limit, "-maxrregcount=") for x in kernel.options if x.startswith(limit))
+        limits = (x.replace(LIMIT, "-maxrregcount=") for x in kernel.options if x.startswith(LIMIT))
         text = run(
             *(str(ptxas), f"-arch={name}", "-v", *limits),
             *(str(file), "-o", str(file.with_name("out.cubin"))),

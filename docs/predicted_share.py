@@ -17,8 +17,8 @@ The model plays the loop over tiles on one compute unit, instruction by instruct
 NVIDIA's GPUs a warp, of Intel's a thread) executes its instructions in order. One waits until
 
 - the values that it reads are there: an operation's latency has passed;
-- its unit is free: of each scheduler one for arithmetic; of the compute unit one for local memory,
-  which moves `Core.local_bytes` a clock, and one for the cache, which moves `CACHE_BYTES`;
+- its unit is free. Each scheduler has one for arithmetic. The compute unit has one for local
+  memory, which moves `Core.local_bytes` a clock, and one for the cache, which moves `CACHE_BYTES`;
 - its scheduler issues no other one, and the banks of registers are not behind (NVIDIA's);
 - all waves of the work-group are at the barrier.
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
-from pathlib import Path
 
 import pytest
-
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from docs_scripts import DOCS, docs_script
 
 
 @pytest.fixture(scope="module")
 def script():
     """Return the script."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield importlib.import_module("family_costs")
+    return docs_script("family_costs")
 
 
 @pytest.mark.parametrize("name", ["h200_squares", "h100_copies", "cpu_pocl_short"])

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
 import pytest
-
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from docs_scripts import docs_script
 
 
 @pytest.fixture(scope="module")
 def script():
     """Return the script, which imports one beside it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield importlib.import_module("offline_compile")
+    return docs_script("offline_compile")
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-from pathlib import Path
 
 import pytest
+from docs_scripts import DOCS, docs_script
 
 from clgemm.kernels.tiled.plan import TiledVariant
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
 CONFIG = TiledVariant(
     *(32, 32, 8, 4, 4, 4, 4),
     grid_n=8,
@@ -25,9 +23,7 @@ CONFIG = TiledVariant(
 @pytest.fixture(scope="module")
 def script():
     """Return the script, which imports others beside it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        yield importlib.import_module("predicted_share")
+    return docs_script("predicted_share")
 
 
 def repeated(line, count):

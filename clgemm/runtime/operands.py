@@ -402,7 +402,7 @@ def require_queue(queue: object) -> None:
         raise TypeError(f"queue={queue!r} is not a pyopencl.CommandQueue")
 
 
-def on_queue(
+def for_queue(
     queue: cl.CommandQueue, arguments: Sequence[Any], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return operands, of which some are sequences, for a queue; None if all are on the host.

@@ -32,7 +32,7 @@ from clgemm.transfer.staging import Chunk, Staging, abandon
 from clgemm.transfer.tiles import TiledProduct, run_product
 
 Resident: TypeAlias = tuple[Matrix | None, Matrix | None]  # copies of A and B on the device
-Places: TypeAlias = tuple[Layout | None, Layout | None]  # how these lie
+CopyLayouts: TypeAlias = tuple[Layout | None, Layout | None]  # theirs
 Forms: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]  # shapes and strides
 
 STEP = LARGEST_ALIGNMENT // FLOAT_BYTES  # arrays begin at multiples of so many elements
@@ -64,7 +64,7 @@ class SingleTransfer(NamedTuple):
     product: TiledProduct
     bound: BoundCall
     work: int
-    there: Places
+    there: CopyLayouts
 
     @property
     def space(self) -> Workspace:
@@ -110,7 +110,7 @@ class SingleTransfer(NamedTuple):
         """
         is_nested = is_within(run_product)
         copies = operand_copies(self.product.device, a, b, is_nested)
-        if _places(copies.matrices(a, b)) != self.there:
+        if _layouts(copies.matrices(a, b)) != self.there:
             return False
         meter = begun(self.work)
         product = self.product._replace(alpha=alpha, beta=beta, advance=meter.advance)
@@ -167,7 +167,7 @@ def plan_single_transfer(
     taken_us = expected_us(bound.plan.plan, product.device.limits) if route.is_threaded else 0.0
     if taken_us > config.at_once_us:
         return None
-    return SingleTransfer(staging, product, bound, c.size * a.shape[-1], _places(resident))
+    return SingleTransfer(staging, product, bound, c.size * a.shape[-1], _layouts(resident))
 
 
 def _run(
@@ -404,10 +404,10 @@ def make_route(
         Where A and B are on the device already.
     """
     forms = tuple((x.shape, x.strides) for x in arrays)
-    return _route(forms, reads_c, config, is_nested, flags, _places(resident))
+    return _route(forms, reads_c, config, is_nested, flags, _layouts(resident))
 
 
-def _places(resident: Resident) -> Places:
+def _layouts(resident: Resident) -> CopyLayouts:
     a, b = (None if x is None else x.layout for x in resident)
     return a, b
 
@@ -440,7 +440,7 @@ def _route(
     config: TransferConfig,
     is_nested: bool,
     flags: int,
-    there: Places,
+    there: CopyLayouts,
 ) -> Route:
     axes = tuple(memory_order(strides) for _, strides in forms)
     shapes = [tuple(shape[i] for i in order) for (shape, _), order in zip(forms, axes, strict=True)]

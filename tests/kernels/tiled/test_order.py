@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from docs_scripts import docs_script
 
 from clgemm.core.problem import Shape
 from clgemm.kernels.tiled.family import TILED
 from clgemm.kernels.tiled.plan import TiledConfig
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
 SHAPE = Shape(1024, 1024, 1024)  # that CLBlast's tuner measures
 SAMPLES = 300
 # The tile (m, n, k), the work-items along m and n, the steps that are written out, and the floats
@@ -39,10 +37,8 @@ FASTEST = {
 @pytest.fixture(scope="module")
 def targets():
     """Return the traits of docs/offline_compile.py's devices, by name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(DOCS)
-        script = importlib.import_module("offline_compile")
-        return {target.name: target.device().traits for target in script.TARGETS}
+    script = docs_script("offline_compile")
+    return {target.name: target.device().traits for target in script.TARGETS}
 
 
 def samples(traits):
